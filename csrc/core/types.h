@@ -1,0 +1,62 @@
+// Plain views passed between the program player and the kernels. Nothing here owns memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace farthing {
+
+// Output rows interleaved in one packed row block; also the lanes of every float reduction pattern.
+inline constexpr int kLanes = 16;
+// Tokens in one KV block. A constant of the numerics (docs/architecture.md), not an option.
+inline constexpr int kBlockTokens = 16;
+// A query attends to its context in spans of this many tokens at fixed absolute positions; the
+// spans' partial results are combined in ascending order. A constant of the numerics.
+inline constexpr int kSpanTokens = 1024;
+
+enum class Scheme : int32_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
+
+// A weight matrix in the packed layout (kernels/linear/layout.h).
+struct MatrixView {
+  Scheme scheme;
+  int32_t rows;  // outputs, as in the checkpoint; the last row block is padded with zero weights
+  int32_t cols;  // inputs (K)
+  const uint8_t* data;  // 64-byte aligned; row block b starts at data + b * row_block_bytes
+  size_t row_block_bytes;
+};
+
+// Activations of T rows entering a linear op. The int8 fields are present when the weight's scheme
+// has an activation group (see linear.h); float schemes read `values`.
+struct Activations {
+  const float* values;   // (T, cols), row stride = cols
+  const int8_t* codes;   // (T, cols), row stride = code_stride bytes, in -127..127
+  const float* scales;   // (T, cols / group)
+  const int32_t* sums;   // (T, sums_per_row): sum of the codes over each run of kSumRun columns
+  int32_t cols;
+  int32_t group;         // 32 or 256
+  size_t code_stride;
+};
+
+enum class KvType : int32_t { f16, f32 };
+
+// One KV block holds kBlockTokens tokens of every layer. Inside:
+//   for layer, for kv head:  K transposed [head_dim][kBlockTokens], then V [kBlockTokens][head_dim].
+struct KvLayout {
+  KvType type;
+  int32_t num_layers;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+
+  size_t element_bytes() const { return type == KvType::f16 ? 2 : 4; }
+  size_t plane_bytes() const { return element_bytes() * kBlockTokens * static_cast<size_t>(head_dim); }
+  size_t block_bytes() const {
+    return 2 * plane_bytes() * static_cast<size_t>(num_layers) * static_cast<size_t>(num_kv_heads);
+  }
+  // Offset of K of (block, layer, head) in the pool; V follows at + plane_bytes().
+  size_t offset(int64_t block, int32_t layer, int32_t head) const {
+    return static_cast<size_t>(block) * block_bytes() +
+           2 * plane_bytes() * (static_cast<size_t>(layer) * num_kv_heads + static_cast<size_t>(head));
+  }
+};
+
+}  // namespace farthing

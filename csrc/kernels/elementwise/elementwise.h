@@ -1,0 +1,23 @@
+// Row-wise float ops: contract shared by every instruction set. Widths are arbitrary.
+#pragma once
+
+#include "core/isa.h"
+#include "core/types.h"
+
+namespace farthing {
+
+enum class Activation : int32_t { silu, gelu_tanh };
+
+struct ElementwiseKernels {
+  // out = x / sqrt(mean(x^2) + eps) * weight. Sum of squares: lane i (of 16) takes columns i, i+16,
+  // ... ascending by fma; lanes join by the fixed tree (8 apart, 4, 2, 1). May be in place.
+  void (*rms_norm_row)(const float* x, const float* weight, float eps, int32_t width, float* out);
+  // out[i] = act(gate[i]) * up[i]; gate = x[0..width), up = x[width..2*width).
+  void (*gated_row)(const float* x, Activation act, int32_t width, float* out);
+  void (*add_row)(const float* a, const float* b, int32_t width, float* out);
+  void (*scale_row)(const float* x, float factor, int32_t width, float* out);
+  void (*softcap_row)(const float* x, float cap, int32_t width, float* out);  // cap*tanh(x/cap)
+};
+const ElementwiseKernels& elementwise_kernels(Isa isa);
+
+}  // namespace farthing

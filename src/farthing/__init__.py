@@ -1,0 +1,1 @@
+"""Farthing: serves open-weight language models on the CPUs people already own."""

@@ -1,0 +1,190 @@
+"""A model as data: a short flat list of operations over named weights.
+
+A :class:`Program` is frozen. Values have a symbolic row count (:class:`Rows`) and a width; weights
+are named slots with shapes. What each operation computes is defined by ``reference.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from farthing.config import Rope
+
+
+class Rows(Enum):
+    """Symbolic row counts of a step."""
+
+    TOKENS = "T"  # tokens of this step, all sequences together
+    LOGITS = "R"  # rows that need logits
+    HIDDEN = "H"  # rows whose hidden state is asked for (embeddings)
+    EXPERT = "E"  # rows routed to one expert
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A (rows, width) matrix produced by one operation. ``id`` is its index in the program."""
+
+    id: int
+    rows: Rows
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSlot:
+    """A weight the program needs: its canonical (Hugging Face) name and shape.
+
+    Matrices are (outputs, inputs); vectors (width,).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    out: Value
+    table: str  # (vocab, width)
+
+
+@dataclass(frozen=True, slots=True)
+class RmsNorm:
+    """``x / sqrt(mean(x^2) + eps) * weight`` for each row."""
+
+    out: Value
+    x: Value
+    weight: str
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``concat_i(x @ weights[i].T + biases[i])`` along the outputs, then ``+ add``."""
+
+    out: Value
+    x: Value
+    weights: tuple[str, ...]
+    biases: tuple[str | None, ...]  # one per weight
+    add: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Rope on q and k, store k and v in the KV cache, then causal attention over stored values.
+
+    ``qkv`` rows are ``num_heads`` query heads, ``num_kv_heads`` key heads, as many value heads.
+    """
+
+    out: Value
+    qkv: Value
+    layer: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    rope: Rope
+    window: int | None = None
+    softcap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """``act(x[:, :width]) * x[:, width:]``."""
+
+    out: Value
+    x: Value
+    activation: Literal["silu", "gelu_tanh"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moe:
+    """Mixture of gated experts, the ``top_k`` of ``router``, ties by expert id."""
+
+    out: Value
+    x: Value
+    router: str  # (experts, width)
+    gate_up: str  # (experts, 2 * expert_width, width)
+    down: str  # (experts, width, expert_width)
+    top_k: int
+    normalize: bool  # weights of the chosen experts sum to one
+    activation: Literal["silu", "gelu_tanh"]
+    add: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    out: Value
+    a: Value
+    b: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    out: Value
+    x: Value
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Softcap:
+    """``cap * tanh(x / cap)``."""
+
+    out: Value
+    x: Value
+    cap: float
+
+
+@dataclass(frozen=True, slots=True)
+class LogitRows:
+    """Keeps the rows that need logits (T to R)."""
+
+    out: Value
+    x: Value
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenRows:
+    """Keeps the rows whose hidden state is asked for (T to H); a side output of the step."""
+
+    out: Value
+    x: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """Hands ``x`` to whoever listens under ``name`` (calibration, inspection)."""
+
+    x: Value
+    name: str
+
+
+Op = (
+    Embed
+    | RmsNorm
+    | Linear
+    | Attention
+    | Gated
+    | Moe
+    | Add
+    | Scale
+    | Softcap
+    | LogitRows
+    | HiddenRows
+    | Tap
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Operations in execution order. ``output`` is the logits (R, vocab)."""
+
+    ops: tuple[Op, ...]
+    values: tuple[Value, ...]
+    weights: tuple[WeightSlot, ...]  # in order of first use, without repetition
+    output: Value
+
+    @property
+    def num_layers(self) -> int:
+        """Layers that own a KV cache."""
+        return sum(isinstance(op, Attention) for op in self.ops)
