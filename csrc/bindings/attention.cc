@@ -8,6 +8,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -22,6 +24,29 @@ KvLayout layout_of(const std::string& kv_type, int32_t layers, int32_t kv_heads,
           "head_dim must be a multiple of 16, counts positive");
   return {kv_type == "f16" ? KvType::f16 : KvType::f32, layers, kv_heads, head_dim};
 }
+
+// Workspace that shows misuse: NaN before the first call, and a margin that must stay as it is.
+class Scratch {
+ public:
+  explicit Scratch(size_t bytes)
+      : bytes_(bytes),
+        data_(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes + kMargin + 63) / 64 * 64)),
+              std::free) {
+    if (!data_) throw std::bad_alloc();
+    std::memset(data_.get(), 0xff, bytes + kMargin);
+  }
+  void* get() const { return data_.get(); }
+  bool intact() const {
+    for (size_t i = 0; i < kMargin; ++i)
+      if (data_.get()[bytes_ + i] != 0xff) return false;
+    return true;
+  }
+
+ private:
+  static constexpr size_t kMargin = 256;
+  size_t bytes_;
+  std::unique_ptr<uint8_t, void (*)(void*)> data_;
+};
 
 // A KV pool in a NumPy uint8 buffer, with the kernels of one instruction set.
 class TestPool {
@@ -71,9 +96,7 @@ class TestPool {
       require(block_table(i) >= 0 && block_table(i) < blocks_, "block outside the pool");
     const size_t stride = q.shape(1) * q.shape(2);
     OutArray<float> out = new_array<float>({q.shape(0), q.shape(1), q.shape(2)});
-    std::unique_ptr<void, void (*)(void*)> scratch(
-        std::aligned_alloc(64, (attention_scratch_bytes(shape) + 63) / 64 * 64), std::free);
-    if (!scratch) throw std::bad_alloc();
+    const Scratch scratch(attention_scratch_bytes(shape));
     int32_t row = 0;
     for (int32_t rows : tiles) {
       require(rows > 0 && row + rows <= tokens, "tiles must add up to the tokens");
@@ -85,6 +108,7 @@ class TestPool {
       row += rows;
     }
     require(row == tokens, "tiles must add up to the tokens");
+    if (!scratch.intact()) throw std::runtime_error("attend wrote past its scratch");
     return out;
   }
 

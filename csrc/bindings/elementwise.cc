@@ -15,11 +15,12 @@ using Rows = InArray<float, 2>;
 
 int32_t width_of(const Rows& x) { return static_cast<int32_t>(x.shape(1)); }
 
-// out[r] = row(x[r], out[r]) for each row, `out_width` wide.
+// out[r] = row(x[r], out[r]) for each row, `out_width` wide. Last row first, so that a kernel that
+// wrote past its row would spoil one that is finished.
 template <class Row>
 OutArray<float> each_row(const Rows& x, size_t out_width, Row row) {
   OutArray<float> out = new_array<float>({x.shape(0), out_width});
-  for (size_t r = 0; r < x.shape(0); ++r)
+  for (size_t r = x.shape(0); r-- > 0;)
     row(x.data() + r * x.shape(1), out.data() + r * out_width);
   return out;
 }

@@ -4,14 +4,16 @@
 // Only for files compiled with FARTHING_ISA. Everything lives in a namespace of that name: nothing
 // compiled for one instruction set can be linked into another's place.
 //
-//   Lanes     load, load_first, store, store_first, broadcast, + - * /, fma, maximum, minimum, sum,
-//             largest; load and store of Half round to nearest even, beyond the range to infinity
-//   IntLanes  load_ints, store_ints, broadcast_int, iota, + - & | ^, shifts, multiply_wide
-//   Mask      less, not_less, equal, unordered, first_lanes, and, or, select, keep, any
+//   Lanes     load, load_first, store, store_first, broadcast, + - * /, fma, maximum, sum, largest,
+//             sum_of_rows, largest_of_rows; store of Half rounds to nearest even, beyond the range
+//             to infinity
+//   IntLanes  store_ints, broadcast_int, iota, + - & | ^, shifts, multiply_wide, as_int, as_float,
+//             round_to_int, to_float
+//   Mask      less, not_less, equal, unordered, first_lanes, |, and_not, select, keep, mask_bits
 //
 // Lane i of every result depends on lane i of the operands, except in sum and largest:
-//   sum      joins lanes 8 apart, then 4, 2 and 1
-//   maximum  is a > b ? a : b, so b when either is NaN; minimum is a < b ? a : b
+//   sum      joins lanes 8 apart, then 4, 2 and 1; so do the rows of sum_of_rows
+//   maximum  is a > b ? a : b, so b when either is NaN
 //   round_to_int  nearest even, for |x| < 2^22; the low 9 bits of what NaN gives are 0
 #pragma once
 

@@ -15,8 +15,13 @@ struct Mask {  // all ones or all zeros per lane
   __m256 low, high;
 };
 
-// Query rows a register tile holds (attention): 12 accumulators, 2 loads and a broadcast.
+// Register tiles of attention: most vectors, columns of 16 values and blocks of keys for so many.
+// 16 registers hold two for each accumulator, two for a load and one for each broadcast.
 inline constexpr int kRegisterRows = 6;
+inline constexpr int register_columns(int vectors) {
+  return vectors == 1 ? 4 : (vectors == 2 ? 2 : 1);
+}
+inline constexpr int register_blocks(int vectors) { return register_columns(vectors); }
 
 FARTHING_INLINE Mask first_lanes(int32_t count) {
   const __m256i n = _mm256_set1_epi32(count);
@@ -72,9 +77,6 @@ FARTHING_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) {
 FARTHING_INLINE Lanes maximum(Lanes a, Lanes b) {
   return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
 }
-FARTHING_INLINE Lanes minimum(Lanes a, Lanes b) {
-  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
-}
 FARTHING_INLINE float sum(Lanes x) {
   const __m256 eight = _mm256_add_ps(x.low, x.high);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -86,6 +88,38 @@ FARTHING_INLINE float largest(Lanes x) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+// Joins eight rows of 16, lanes 8 apart, then 4, 2 and 1, by `join`; lane i is row i's result.
+template <class Join>
+FARTHING_INLINE __m256 join_eight_rows(const float* rows, Join join) {
+  __m256 row[8];
+  for (int i = 0; i < 8; ++i)
+    row[i] = join(_mm256_loadu_ps(rows + 16 * i), _mm256_loadu_ps(rows + 16 * i + 8));
+  __m256 pair[4];  // lower half: row i, upper half: row i + 4
+  for (int i = 0; i < 4; ++i)
+    pair[i] = join(_mm256_permute2f128_ps(row[i], row[i + 4], 0x20),
+                   _mm256_permute2f128_ps(row[i], row[i + 4], 0x31));
+  __m256 four[2];  // in each half two lanes of row i and two of row i + 2
+  for (int i = 0; i < 2; ++i)
+    four[i] = join(_mm256_shuffle_ps(pair[i], pair[i + 2], 0x44),
+                   _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee));
+  const __m256 all = join(_mm256_shuffle_ps(four[0], four[1], 0x88),
+                          _mm256_shuffle_ps(four[0], four[1], 0xdd));
+  return _mm256_shuffle_ps(all, all, 0xd8);  // rows 0 2 1 3 of each half in order
+}
+template <class Join>
+FARTHING_INLINE Lanes join_rows(const float* rows, int32_t count, Join join) {
+  const __m256 low = join_eight_rows(rows, join);
+  return {low, count > 8 ? join_eight_rows(rows + 128, join) : low};
+}
+// Lane i: sum or largest of the 16 floats at rows + 16 * i, for i < count; other lanes anything.
+// All 16 rows must be readable.
+FARTHING_INLINE Lanes sum_of_rows(const float* rows, int32_t count) {
+  return join_rows(rows, count, [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); });
+}
+FARTHING_INLINE Lanes largest_of_rows(const float* rows, int32_t count) {
+  return join_rows(rows, count, [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); });
 }
 
 FARTHING_INLINE IntLanes broadcast_int(uint32_t x) {

@@ -20,8 +20,12 @@ struct Mask {
   __mmask16 v;
 };
 
-// Query rows a register tile holds (attention).
+// Register tiles of attention: most vectors, columns of 16 values and blocks of keys for so many.
 inline constexpr int kRegisterRows = 14;
+inline constexpr int register_columns(int vectors) {
+  return vectors <= 3 ? 4 : (vectors <= 7 ? 2 : 1);
+}
+inline constexpr int register_blocks(int vectors) { return register_columns(vectors); }
 
 FARTHING_INLINE Mask first_lanes(int32_t count) {
   return {static_cast<__mmask16>((uint32_t{1} << count) - 1)};
@@ -50,7 +54,6 @@ FARTHING_INLINE Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b
 FARTHING_INLINE Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
 FARTHING_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 FARTHING_INLINE Lanes maximum(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
-FARTHING_INLINE Lanes minimum(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
 FARTHING_INLINE float sum(Lanes x) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -62,6 +65,39 @@ FARTHING_INLINE float largest(Lanes x) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+// Joins eight rows of 16, lanes 8 apart, then 4, 2 and 1, by `join`; lane i is row i's result.
+template <class Join>
+FARTHING_INLINE __m256 join_eight_rows(const float* rows, Join join) {
+  __m512 pair[4];  // lower half: eight lanes of row i, upper half: of row i + 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = _mm512_loadu_ps(rows + 16 * i), b = _mm512_loadu_ps(rows + 16 * (i + 4));
+    pair[i] = join(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  }
+  __m512 four[2];  // quarters: four lanes each of rows i, i + 2, i + 4, i + 6
+  for (int i = 0; i < 2; ++i)
+    four[i] = join(_mm512_shuffle_f32x4(pair[i], pair[i + 2], 0x88),
+                   _mm512_shuffle_f32x4(pair[i], pair[i + 2], 0xdd));
+  // Quarters now go by rows (i, i + 4, i + 2, i + 6); two lanes each of row i and row i + 1.
+  const __m512 two = join(_mm512_shuffle_ps(four[0], four[1], 0x44),
+                          _mm512_shuffle_ps(four[0], four[1], 0xee));
+  const __m512 one = join(_mm512_shuffle_ps(two, two, 0x88), _mm512_shuffle_ps(two, two, 0xdd));
+  const __m512i order = _mm512_setr_epi32(0, 1, 8, 9, 4, 5, 12, 13, 0, 1, 8, 9, 4, 5, 12, 13);
+  return _mm512_castps512_ps256(_mm512_permutexvar_ps(order, one));
+}
+template <class Join>
+FARTHING_INLINE Lanes join_rows(const float* rows, int32_t count, Join join) {
+  const __m512 low = _mm512_castps256_ps512(join_eight_rows(rows, join));
+  return {count > 8 ? _mm512_insertf32x8(low, join_eight_rows(rows + 128, join), 1) : low};
+}
+// Lane i: sum or largest of the 16 floats at rows + 16 * i, for i < count; other lanes anything.
+// All 16 rows must be readable.
+FARTHING_INLINE Lanes sum_of_rows(const float* rows, int32_t count) {
+  return join_rows(rows, count, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
+}
+FARTHING_INLINE Lanes largest_of_rows(const float* rows, int32_t count) {
+  return join_rows(rows, count, [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); });
 }
 
 FARTHING_INLINE IntLanes broadcast_int(uint32_t x) {

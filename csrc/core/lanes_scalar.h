@@ -17,8 +17,10 @@ struct Mask {
   bool v[16];
 };
 
-// Query rows a register tile holds (attention).
+// Register tiles of attention: most vectors, columns of 16 values and blocks of keys for so many.
 inline constexpr int kRegisterRows = 4;
+inline constexpr int register_columns(int) { return 1; }
+inline constexpr int register_blocks(int) { return 1; }
 
 #define FARTHING_EACH_LANE for (int i = 0; i < 16; ++i)
 
@@ -74,10 +76,6 @@ FARTHING_INLINE Lanes maximum(Lanes a, Lanes b) {
   FARTHING_EACH_LANE b.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
   return b;
 }
-FARTHING_INLINE Lanes minimum(Lanes a, Lanes b) {
-  FARTHING_EACH_LANE b.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
-  return b;
-}
 FARTHING_INLINE float sum(Lanes x) {
   for (int apart = 8; apart > 0; apart /= 2)
     for (int i = 0; i < apart; ++i) x.v[i] = x.v[i] + x.v[i + apart];
@@ -88,6 +86,19 @@ FARTHING_INLINE float largest(Lanes x) {
     for (int i = 0; i < apart; ++i)
       x.v[i] = x.v[i] > x.v[i + apart] ? x.v[i] : x.v[i + apart];
   return x.v[0];
+}
+
+// Lane i: sum or largest of the 16 floats at rows + 16 * i, for i < count; other lanes anything.
+// All 16 rows must be readable.
+FARTHING_INLINE Lanes sum_of_rows(const float* rows, int32_t count) {
+  Lanes r = broadcast(0.0f);
+  for (int i = 0; i < count; ++i) r.v[i] = sum(load(rows + 16 * i));
+  return r;
+}
+FARTHING_INLINE Lanes largest_of_rows(const float* rows, int32_t count) {
+  Lanes r = broadcast(0.0f);
+  for (int i = 0; i < count; ++i) r.v[i] = largest(load(rows + 16 * i));
+  return r;
 }
 
 FARTHING_INLINE IntLanes broadcast_int(uint32_t x) {

@@ -21,8 +21,9 @@ inline constexpr uint32_t kSignBit = 0x80000000;
 
 namespace detail {
 
-// e^x for x clamped to [kExpLowest, kExpHighest]: x = k ln 2 + r, |r| <= ln 2 / 2, and
-// e^r = 1 + r + r^2 q(r) with relative error 2^-28; k is added to the exponent bits.
+// e^x for x in [kExpLowest, kExpHighest], NaN for NaN, anything elsewhere: x = k ln 2 + r,
+// |r| <= ln 2 / 2, and e^r = 1 + r + r^2 q(r) with relative error 2^-28; k is added to the
+// exponent bits.
 FARTHING_INLINE Lanes exp_in_range(Lanes x) {
   using namespace constants;
   const IntLanes k = round_to_int(x * broadcast(kLog2e));
@@ -61,16 +62,14 @@ FARTHING_INLINE Lanes log_of_parts(Lanes f, Lanes k) {
 
 // e^x for x <= 0 (or NaN). Same bits as exp.
 FARTHING_INLINE Lanes exp_of_nonpositive(Lanes x) {
-  const Lanes lowest = broadcast(constants::kExpLowest);
-  return keep(not_less(x, lowest), detail::exp_in_range(maximum(lowest, x)));
+  return keep(not_less(x, broadcast(constants::kExpLowest)), detail::exp_in_range(x));
 }
 
 // e^x, at most 0.9 ulp off. exp(0) is 1. Results below the smallest normal number are 0.
 FARTHING_INLINE Lanes exp(Lanes x) {
   using namespace constants;
-  const Lanes highest = broadcast(kExpHighest);
-  const Lanes y = exp_of_nonpositive(minimum(highest, x));
-  return select(less(highest, x), as_float(broadcast_int(kInfinityBits)), y);
+  const Lanes infinity = as_float(broadcast_int(kInfinityBits));
+  return select(less(broadcast(kExpHighest), x), infinity, exp_of_nonpositive(x));
 }
 
 // Natural logarithm, at most 0.86 ulp off. log(0) is -infinity, of negative numbers NaN.

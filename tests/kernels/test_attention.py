@@ -93,6 +93,22 @@ def test_spans_are_merged_in_the_order_of_the_contract(window: int) -> None:
     assert same_bits(results[0][0], expected)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_window_may_leave_a_span_within_a_tile(isa: str) -> None:
+    """Some queries of a tile start in the span before, others only in this one."""
+    tokens, window, begin = 1105, 50, 1025
+    q, k, v = case(tokens, 1, 2, 16, seed=12)
+    cache = Cache(isa, "f32", k, v).store()
+    rows = np.ascontiguousarray(q[begin:])
+    whole = cache.attend(rows, begin, window=window, tiles=[80])
+    assert same_bits(cache.attend(rows, begin, window=window, tiles=[1] * 80), whole)
+    for position in (1025, 1072, 1073, 1074, 1104):
+        first = first_visible(position, window)
+        keys, values = k[: position + 1, 0], v[: position + 1, 0]
+        expected = exact_order(q[position], keys, values, first)
+        assert same_bits(whole[position - begin], expected)
+
+
 def test_a_regrouped_reduction_has_other_bits() -> None:
     """What the tests above would catch: the same attention, each step in another order."""
     q, k, v = case(48, 1, 4, 64, seed=3)
@@ -140,6 +156,22 @@ def test_tiles_do_not_matter(isa: str, group: int) -> None:
     whole = cache.attend(q, 0, tiles=[70])
     for tiles in ([1] * 70, [16, 16, 16, 16, 6], [3, 67], [13, 1, 40, 16], [35, 35]):
         assert same_bits(cache.attend(q, 0, tiles=tiles), whole)
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 256])
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 7, 8, 17, 33])
+def test_decoding_equals_prefill(kv_type: str, head_dim: int, group: int) -> None:
+    """Few queries take several blocks in a step; nothing of that shows, on any ISA."""
+    tokens = 150
+    q, k, v = case(tokens, 1, group, head_dim, seed=group, wild=True)
+    caches = [Cache(isa, kv_type, k, v).store() for isa in ISAS]
+    for window in (0, 77):
+        whole = caches[-1].attend(q, 0, window=window)
+        for begin, end in ((63, 64), (64, 65), (100, 104), (143, 144), (149, 150)):
+            for cache in caches:
+                part = cache.attend(q[begin:end], begin, window=window)
+                assert same_bits(part, whole[begin:end])
 
 
 def test_physical_blocks_do_not_matter() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -171,3 +173,40 @@ def test_rms_norm_against_the_truth(isa: str) -> None:
     theirs = np.abs(plain - exact)
     assert ours.max() <= 2 * theirs.max()
     assert np.sqrt((ours**2).mean()) <= 2 * np.sqrt((theirs**2).mean())
+
+
+GUARDED = """
+import ctypes, mmap, sys
+import numpy as np
+from farthing import _native as native
+page = mmap.PAGESIZE
+memory = mmap.mmap(-1, 2 * page)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + page), page, 0) == 0
+whole = np.frombuffer(memory, np.float32)
+isa = sys.argv[1]
+for width in (1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 100):
+    row = whole[page // 4 - width : page // 4]
+    row[:] = np.arange(width) - 3
+    matrix = row.reshape(1, width)
+    native.rms_norm(isa, matrix, row, 1e-6)
+    native.add(isa, matrix, matrix)
+    native.scale(isa, matrix, 0.5)
+    native.softcap(isa, matrix, 0.5)
+    if width % 2 == 0:
+        native.gated(isa, matrix, "silu")
+        native.rope_rows(isa, matrix[None], row[None, : width // 2], row[None, width // 2 :])
+    for function in (native.exp, native.log, native.tanh, native.argmax, native.log_sum_exp):
+        function(isa, row)
+    native.sample(isa, row, 1.0, 1, 0, 0)
+print("read nothing past the end")
+"""
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_rows_are_not_read_past_their_end(isa: str) -> None:
+    """Every row ends where the next page may not be touched."""
+    done = subprocess.run(
+        [sys.executable, "-c", GUARDED, isa], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "read nothing past the end\n", done.stderr

@@ -25,10 +25,10 @@ struct Run {
 
 struct Workspace {
   float* queries;  // [head_dim][kQueryVectors]
-  float* scores;   // [kQueryVectors][kBlockTokens]
-  float* factors;  // [kQueryVectors]
-  float* keys;     // one block in float: [head_dim][kBlockTokens]
-  float* values;   // [kBlockTokens][head_dim]
+  float* scores;   // [kVectorArray][kBlockTokens], block by block
+  float* factors;  // [kVectorArray], likewise
+  float* keys;     // of a step's blocks in float: [kMostBlocks][head_dim][kBlockTokens]
+  float* values;   // [kMostBlocks][kBlockTokens][head_dim]
   SoftmaxState total, span;
 
   Workspace(void* scratch, int32_t head_dim) {
@@ -39,14 +39,14 @@ struct Workspace {
       return part;
     };
     const size_t matrix = static_cast<size_t>(kQueryVectors) * head_dim;
-    const size_t plane = static_cast<size_t>(kBlockTokens) * head_dim;
+    const size_t planes = static_cast<size_t>(kMostBlocks) * kBlockTokens * head_dim;
     queries = take(matrix);
-    scores = take(kQueryVectors * kBlockTokens);
-    factors = take(kQueryVectors);
-    keys = take(plane);
-    values = take(plane);
-    total = {take(kQueryVectors), take(kQueryVectors), take(matrix)};
-    span = {take(kQueryVectors), take(kQueryVectors), take(matrix)};
+    scores = take(kVectorArray * kBlockTokens);
+    factors = take(kVectorArray);
+    keys = take(planes);
+    values = take(planes);
+    total = {take(kVectorArray), take(kVectorArray), take(matrix)};
+    span = {take(kVectorArray), take(kVectorArray), take(matrix)};
   }
 };
 
@@ -54,10 +54,15 @@ FARTHING_INLINE int32_t clamp_to_block(int32_t token) {
   return token < 0 ? 0 : (token > kBlockTokens ? kBlockTokens : token);
 }
 
+// The oldest position that a query at `position` sees.
+FARTHING_INLINE int32_t first_visible(int32_t position, int32_t window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
 inline Run visible_run(const QueryGroup& group, int32_t window, int32_t base, int32_t token) {
   const int32_t position = group.position + token;
-  const int32_t begin = window > 0 && position >= window ? position - window + 1 : 0;
-  return {token, 1, clamp_to_block(begin - base), clamp_to_block(position + 1 - base)};
+  return {token, 1, clamp_to_block(first_visible(position, window) - base),
+          clamp_to_block(position + 1 - base)};
 }
 
 // Fills runs (at most kQueryVectors) with those that see something of the block; their number.
@@ -76,76 +81,132 @@ inline int32_t find_runs(const QueryGroup& group, int32_t window, int32_t base, 
   return count;
 }
 
-template <class Element>
+// One step: `run` of the group against consecutive blocks of which it sees the same tokens.
+template <bool kAhead, class Element>
 inline void attend_run(const AttentionShape& shape, const Workspace& work, const QueryGroup& group,
-                       const Run& run, const Element* keys, const Element* values,
+                       const Run& run, const Blocks<Element>& blocks, int32_t num_blocks,
                        const SoftmaxState& states) {
   const int32_t dim = shape.head_dim;
   const int32_t begin = run.first * group.heads, vectors = run.tokens * group.heads;
-  float* scores = work.scores + begin * kBlockTokens;
-  float* factors = work.factors + begin;
+  const int32_t padded = padded_vectors(vectors);
   const SoftmaxState state = states.from(begin, dim);
   each_tile(vectors, [&]<int kRows>(int32_t i) {
-    score_tile<kRows>(keys, work.queries + begin + i, dim, scores + i * kBlockTokens);
+    const float* queries = work.queries + begin + i;
+    float* scores = work.scores + i * kBlockTokens;
+    if (kAhead && i == 0)
+      score_tile<kRows, true>(blocks, num_blocks, queries, dim, scores, padded * kBlockTokens);
+    else
+      score_tile<kRows, false>(blocks, num_blocks, queries, dim, scores, padded * kBlockTokens);
   });
-  softmax_block(shape, scores, vectors, run.low, run.high, state, factors);
+  softmax_step(shape, work.scores, num_blocks, vectors, run.low, run.high, state, work.factors);
   each_tile(vectors, [&]<int kRows>(int32_t i) {
-    value_tile<kRows>(values, dim, run.low, run.high, scores + i * kBlockTokens, factors + i,
-                      state.acc + static_cast<size_t>(i) * dim);
+    const Weights weights = {work.scores + i * kBlockTokens, work.factors + i, padded, run.low,
+                             run.high};
+    float* acc = state.acc + static_cast<size_t>(i) * dim;
+    if (kAhead && i == 0)
+      value_tile<kRows, true>(blocks, num_blocks, dim, weights, acc);
+    else
+      value_tile<kRows, false>(blocks, num_blocks, dim, weights, acc);
   });
 }
 
+// The same blocks in float, for groups of several tiles: converting once is cheaper than in each.
 template <class Element>
-inline void attend_block(const AttentionShape& shape, const Workspace& work,
-                         const QueryGroup& group, int32_t base, const uint8_t* plane,
-                         size_t plane_bytes, const SoftmaxState& state) {
-  Run runs[kQueryVectors];
-  const int32_t count = find_runs(group, shape.window, base, runs);
-  const Element* keys = reinterpret_cast<const Element*>(plane);
-  const Element* values = reinterpret_cast<const Element*>(plane + plane_bytes);
-  if (sizeof(Element) != sizeof(float) && group.vectors() > 2 * kRegisterRows) {
-    // Many vectors: convert once instead of in every tile.
-    for (int32_t i = 0; i < shape.head_dim * kBlockTokens; i += 16) {
-      store(work.keys + i, load(keys + i));
-      store(work.values + i, load(values + i));
+inline Blocks<float> converted(const Workspace& work, const Blocks<Element>& blocks,
+                               int32_t num_blocks, int32_t head_dim) {
+  Blocks<float> result;
+  const int32_t size = head_dim * kBlockTokens;
+  for (int32_t b = 0; b < num_blocks; ++b) {
+    float* keys = work.keys + b * size;
+    float* values = work.values + b * size;
+    for (int32_t i = 0; i < size; i += 16) {
+      fetch_ahead(blocks.keys[b] + i, blocks.ahead[b]);
+      store(keys + i, load(blocks.keys[b] + i));
     }
-    for (int32_t r = 0; r < count; ++r)
-      attend_run<float>(shape, work, group, runs[r], work.keys, work.values, state);
+    for (int32_t i = 0; i < size; i += 16) {
+      fetch_ahead(blocks.values[b] + i, blocks.ahead[b]);
+      store(values + i, load(blocks.values[b] + i));
+    }
+    result.keys[b] = keys;
+    result.values[b] = values;
+  }
+  return result;
+}
+
+// One step for all runs of a group.
+template <class Element>
+inline void attend_step(const AttentionShape& shape, const Workspace& work,
+                        const QueryGroup& group, const Run* runs, int32_t num_runs,
+                        const Blocks<Element>& blocks, int32_t num_blocks,
+                        const SoftmaxState& state) {
+  if (sizeof(Element) != sizeof(float) && group.vectors() > 2 * kRegisterRows) {
+    const Blocks<float> floats = converted(work, blocks, num_blocks, shape.head_dim);
+    for (int32_t r = 0; r < num_runs; ++r)
+      attend_run<false>(shape, work, group, runs[r], floats, num_blocks, state);
     return;
   }
-  for (int32_t r = 0; r < count; ++r)
-    attend_run<Element>(shape, work, group, runs[r], keys, values, state);
+  for (int32_t r = 0; r < num_runs; ++r)
+    attend_run<true>(shape, work, group, runs[r], blocks, num_blocks, state);
 }
 
-// The group's total over everything it sees.
-inline void attend_group(const AttentionShape& shape, const KvLayout& layout, const uint8_t* pool,
-                         int32_t layer, int32_t kv_head, const int32_t* block_table,
+// Blocks [begin, end) of the sequence for a group.
+template <class Element>
+inline void attend_blocks(const AttentionShape& shape, const KvLayout& layout,
+                          const uint8_t* planes, const int32_t* block_table, int32_t begin,
+                          int32_t end, const QueryGroup& group, const Workspace& work,
+                          const SoftmaxState& state) {
+  const auto plane = [&](int32_t block) {
+    return planes + static_cast<size_t>(block_table[block]) * layout.block_bytes();
+  };
+  const int32_t most = blocks_per_step(group.vectors(), 2 * layout.plane_bytes());
+  const int32_t newest_begin = first_visible(group.position + group.tokens - 1, shape.window);
+  for (int32_t block = begin; block < end;) {
+    // Several blocks only where every vector sees all of them.
+    int32_t count = block * kBlockTokens >= newest_begin ? most : 1;
+    while (count > 1 &&
+           (block + count > end || (block + count) * kBlockTokens > group.position + 1))
+      count /= 2;
+    Blocks<Element> blocks;
+    for (int32_t b = 0; b < count; ++b) {
+      const uint8_t* keys = plane(block + b);
+      const int32_t later = block + b + count;
+      blocks.keys[b] = reinterpret_cast<const Element*>(keys);
+      blocks.values[b] = reinterpret_cast<const Element*>(keys + layout.plane_bytes());
+      blocks.ahead[b] = later < end ? plane(later) - keys : 0;
+    }
+    Run runs[kQueryVectors];
+    int32_t num_runs = 1;
+    if (count > 1)
+      runs[0] = {0, group.tokens, 0, kBlockTokens};
+    else
+      num_runs = find_runs(group, shape.window, block * kBlockTokens, runs);
+    attend_step(shape, work, group, runs, num_runs, blocks, count, state);
+    block += count;
+  }
+}
+
+// The group's total over everything it sees. planes: the pool at this layer and kv head.
+inline void attend_group(const AttentionShape& shape, const KvLayout& layout,
+                         const uint8_t* planes, const int32_t* block_table,
                          const QueryGroup& group, const Workspace& work) {
   constexpr int32_t kSpanBlocks = kSpanTokens / kBlockTokens;
-  const int32_t oldest = shape.window > 0 && group.position >= shape.window
-                             ? group.position - shape.window + 1
-                             : 0;
-  const int32_t first_block = oldest / kBlockTokens;
-  const int32_t last_block = (group.position + group.tokens - 1) / kBlockTokens;
+  const int32_t first_block = first_visible(group.position, shape.window) / kBlockTokens;
+  const int32_t end_block = (group.position + group.tokens - 1) / kBlockTokens + 1;
   const int32_t first_span = first_block / kSpanBlocks;
-  reset(work.total, group.vectors(), shape.head_dim);
-  for (int32_t span = first_span; span * kSpanBlocks <= last_block; ++span) {
+  const int32_t vectors = group.vectors();
+  reset(work.total, vectors, shape.head_dim);
+  for (int32_t span = first_span; span * kSpanBlocks < end_block; ++span) {
     // The first span needs no merge: its results are the total.
     const SoftmaxState& state = span == first_span ? work.total : work.span;
-    if (span != first_span) reset(state, group.vectors(), shape.head_dim);
-    const int32_t begin = span * kSpanBlocks > first_block ? span * kSpanBlocks : first_block;
-    const int32_t end = (span + 1) * kSpanBlocks - 1 < last_block ? (span + 1) * kSpanBlocks - 1
-                                                                  : last_block;
-    for (int32_t block = begin; block <= end; ++block) {
-      const uint8_t* plane = pool + layout.offset(block_table[block], layer, kv_head);
-      if (layout.type == KvType::f16)
-        attend_block<Half>(shape, work, group, block * kBlockTokens, plane, layout.plane_bytes(),
-                           state);
-      else
-        attend_block<float>(shape, work, group, block * kBlockTokens, plane, layout.plane_bytes(),
-                            state);
-    }
-    if (span != first_span) merge_span(work.total, work.span, group.vectors(), shape.head_dim);
+    if (span != first_span) reset(state, vectors, shape.head_dim);
+    const int32_t span_begin = span * kSpanBlocks, span_end = span_begin + kSpanBlocks;
+    const int32_t begin = span_begin > first_block ? span_begin : first_block;
+    const int32_t end = span_end < end_block ? span_end : end_block;
+    if (layout.type == KvType::f16)
+      attend_blocks<Half>(shape, layout, planes, block_table, begin, end, group, work, state);
+    else
+      attend_blocks<float>(shape, layout, planes, block_table, begin, end, group, work, state);
+    if (span != first_span) merge_span(work.total, work.span, vectors, shape.head_dim);
   }
 }
 
@@ -155,6 +216,7 @@ inline void attend(const AttentionShape& shape, const KvLayout& layout, const ui
   const int32_t dim = shape.head_dim;
   const int32_t heads_per_kv = shape.num_heads / shape.num_kv_heads;
   const Workspace work(scratch, dim);
+  const uint8_t* planes = pool + layout.offset(0, layer, tile.kv_head);
   for (int32_t head = 0; head < heads_per_kv; head += kQueryVectors) {
     const int32_t heads = heads_per_kv - head < kQueryVectors ? heads_per_kv - head : kQueryVectors;
     const int32_t step = kQueryVectors / heads;
@@ -170,7 +232,7 @@ inline void attend(const AttentionShape& shape, const KvLayout& layout, const ui
             work.queries[static_cast<size_t>(d) * kQueryVectors + i * heads + h] =
                 source[static_cast<size_t>(h) * dim + d];
       }
-      attend_group(shape, layout, pool, layer, tile.kv_head, tile.block_table, group, work);
+      attend_group(shape, layout, planes, tile.block_table, group, work);
       for (int32_t i = 0; i < group.vectors(); ++i) {
         float* target = out + (row + i / heads) * out_stride + column +
                         static_cast<size_t>(i % heads) * dim;

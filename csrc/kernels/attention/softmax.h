@@ -5,6 +5,7 @@
 #include "core/types.h"
 #include "core/vector_math.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/scratch.h"
 
 namespace farthing::FARTHING_ISA {
 
@@ -32,34 +33,70 @@ inline void reset(const SoftmaxState& state, int32_t vectors, int32_t head_dim) 
   }
 }
 
-// Turns `vectors` rows of 16 raw scores into p, advances highest and sums, and gives in factors
-// what acc must be multiplied by. Only tokens [low, high) of the block are visible.
-inline void softmax_block(const AttentionShape& shape, float* scores, int32_t vectors, int32_t low,
-                          int32_t high, const SoftmaxState& state, float* factors) {
+// Of each row, in its lane; one row alone need not wait for the tree of sixteen.
+FARTHING_INLINE Lanes largest_of(const float* rows, int32_t count) {
+  return count == 1 ? broadcast(largest(load(rows))) : largest_of_rows(rows, count);
+}
+FARTHING_INLINE Lanes sum_of(const float* rows, int32_t count) {
+  return count == 1 ? broadcast(sum(load(rows))) : sum_of_rows(rows, count);
+}
+
+// Scales one row of raw scores and takes out what is not visible.
+FARTHING_INLINE void scale_scores(const AttentionShape& shape, bool whole, Mask visible,
+                                  float* row) {
+  Lanes s = load(row) * broadcast(shape.scale);
+  if (shape.softcap != 0.0f)
+    s = broadcast(shape.softcap) * tanh(s / broadcast(shape.softcap));
+  if (!whole) s = select(visible, s, negative_infinity());
+  store(row, s);
+}
+
+// One step of the online softmax over `blocks` consecutive blocks, of which the tokens [low, high)
+// are visible to `vectors` query vectors. Turns the rows of 16 raw scores into p, advances highest
+// and sums, and gives in factors what acc must be multiplied by before each block. Row i of block
+// b is row b * padded_vectors(vectors) + i of scores and factors.
+//
+// Sixteen vectors at a time, those of the last group that do not exist included: their rows hold
+// anything, and what follows in highest and sums is written back as it was.
+inline void softmax_step(const AttentionShape& shape, float* scores, int32_t blocks,
+                         int32_t vectors, int32_t low, int32_t high, const SoftmaxState& state,
+                         float* factors) {
   const bool whole = low == 0 && high == kBlockTokens;
   const Mask visible = lanes_between(low, high);
-  const Lanes scale = broadcast(shape.scale), cap = broadcast(shape.softcap);
-  for (int32_t i = 0; i < vectors; ++i) {
-    float* row = scores + i * kBlockTokens;
-    Lanes s = load(row) * scale;
-    if (shape.softcap != 0.0f) s = cap * tanh(s / cap);
-    if (!whole) s = select(visible, s, negative_infinity());
-    store(row, s);
-    factors[i] = largest(s);
-  }
-  for (int32_t i = 0; i < vectors; i += 16) {
-    const int32_t n = vectors - i < 16 ? vectors - i : 16;
-    const Lanes before = load_first(state.highest + i, n);
-    const Lanes now = maximum(load_first(factors + i, n), before);
-    store_first(state.highest + i, n, now);
-    store_first(factors + i, n, exp_of_nonpositive(before - now));
-  }
-  for (int32_t i = 0; i < vectors; ++i) {
-    float* row = scores + i * kBlockTokens;
-    Lanes p = exp_of_nonpositive(load(row) - broadcast(state.highest[i]));
-    if (!whole) p = keep(visible, p);
-    store(row, p);
-    state.sums[i] = __builtin_fmaf(state.sums[i], factors[i], sum(p));
+  const int32_t padded = padded_vectors(vectors);
+  for (int32_t first = 0; first < vectors; first += 16) {
+    const int32_t count = vectors - first < 16 ? vectors - first : 16;
+    const Mask present = first_lanes(count);
+    const Lanes highest_before = load(state.highest + first);
+    const Lanes sums_before = load(state.sums + first);
+    Lanes highest = highest_before, sums = sums_before;
+    for (int32_t b = 0; b < blocks; ++b) {
+      float* rows = scores + (b * padded + first) * kBlockTokens;
+      for (int32_t i = 0; i < count; ++i)
+        scale_scores(shape, whole, visible, rows + i * kBlockTokens);
+    }
+    alignas(64) float maxima[kMostBlocks][16];
+    for (int32_t b = 0; b < blocks; ++b) {
+      const float* rows = scores + (b * padded + first) * kBlockTokens;
+      const Lanes now = maximum(largest_of(rows, count), highest);
+      store(factors + b * padded + first, exp_of_nonpositive(highest - now));
+      store(maxima[b], now);
+      highest = now;
+    }
+    for (int32_t b = 0; b < blocks; ++b) {
+      float* rows = scores + (b * padded + first) * kBlockTokens;
+      for (int32_t i = 0; i < count; ++i) {
+        float* row = rows + i * kBlockTokens;
+        const Lanes p = exp_of_nonpositive(load(row) - broadcast(maxima[b][i]));
+        store(row, whole ? p : keep(visible, p));
+      }
+    }
+    for (int32_t b = 0; b < blocks; ++b) {
+      const float* rows = scores + (b * padded + first) * kBlockTokens;
+      sums = fma(sums, load(factors + b * padded + first), sum_of(rows, count));
+    }
+    store(state.highest + first, select(present, highest, highest_before));
+    store(state.sums + first, select(present, sums, sums_before));
   }
 }
 

@@ -1,5 +1,6 @@
-// Register tiles: several query vectors against one block's keys or values, each key or value
-// loaded once for all of them. Every vector's chain is its own, so tiles never change its bits.
+// Register tiles: several query vectors against the keys or values of one or more blocks, each key
+// or value loaded once for all of them. Every vector's chain is its own and is walked in the same
+// order in every tile, so tiles never change a bit.
 #pragma once
 
 #include "core/lanes.h"
@@ -10,41 +11,142 @@
 
 namespace farthing::FARTHING_ISA {
 
-// scores[r][t] = chain over d of q[r][d] * k[d][t]. queries: [head_dim][kQueryVectors].
-template <int kRows, class Element>
-inline void score_tile(const Element* keys, const float* queries, int32_t head_dim,
-                       float* scores) {
-  Lanes s[kRows];
+// The planes of the blocks of one step. Blocks lie far apart, so hardware does not guess the next
+// one: each key or value read also fetches the one at the same place `ahead` bytes on, in a block
+// whose turn comes later. It is fetched into the second-level cache: the first one's few slots for
+// misses are needed by the loads themselves.
+template <class Element>
+struct Blocks {
+  const Element* keys[kMostBlocks];
+  const Element* values[kMostBlocks];
+  ptrdiff_t ahead[kMostBlocks];
+};
+
+template <class Element>
+FARTHING_INLINE void fetch_ahead(const Element* p, ptrdiff_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const char*>(p) + ahead, 0, 2);
+}
+
+// scores[b][r][t] = chain over d of q[r][d] * k[b][d][t], for kBlocks blocks from block `first` of
+// the step; block b's rows start at scores + b * block_stride. queries: [head_dim][kQueryVectors].
+template <int kRows, int kBlocks, bool kAhead, class Element>
+FARTHING_INLINE void score_blocks(const Blocks<Element>& blocks, int32_t first,
+                                  const float* queries, int32_t head_dim, float* scores,
+                                  int32_t block_stride) {
+  Lanes s[kBlocks][kRows];
   FARTHING_UNROLL
-  for (int r = 0; r < kRows; ++r) s[r] = zero();
-  for (int32_t d = 0; d < head_dim; ++d) {
-    const Lanes k = load(keys);
+  for (int b = 0; b < kBlocks; ++b) {
     FARTHING_UNROLL
-    for (int r = 0; r < kRows; ++r) s[r] = fma(broadcast(queries[r]), k, s[r]);
-    keys += kBlockTokens;
+    for (int r = 0; r < kRows; ++r) s[b][r] = zero();
+  }
+  for (int32_t d = 0; d < head_dim; ++d) {
+    // Broadcasts are kept for several blocks; for one they would only take registers.
+    Lanes q[kRows];
+    if constexpr (kBlocks > 1) {
+      FARTHING_UNROLL
+      for (int r = 0; r < kRows; ++r) q[r] = broadcast(queries[r]);
+    }
+    FARTHING_UNROLL
+    for (int b = 0; b < kBlocks; ++b) {
+      const Element* keys = blocks.keys[first + b] + d * kBlockTokens;
+      if constexpr (kAhead) fetch_ahead(keys, blocks.ahead[first + b]);
+      const Lanes k = load(keys);
+      FARTHING_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        if constexpr (kBlocks == 1) q[r] = broadcast(queries[r]);
+        s[b][r] = fma(q[r], k, s[b][r]);
+      }
+    }
     queries += kQueryVectors;
   }
   FARTHING_UNROLL
-  for (int r = 0; r < kRows; ++r) store(scores + r * kBlockTokens, s[r]);
+  for (int b = 0; b < kBlocks; ++b) {
+    float* target = scores + (first + b) * block_stride;
+    FARTHING_UNROLL
+    for (int r = 0; r < kRows; ++r) store(target + r * kBlockTokens, s[b][r]);
+  }
 }
 
-// acc[r] = acc[r] * factors[r], then the chain over t in [low, high) of p[r][t] * v[t].
-template <int kRows, class Element>
-inline void value_tile(const Element* values, int32_t head_dim, int32_t low, int32_t high,
-                       const float* p, const float* factors, float* acc) {
-  for (int32_t d = 0; d < head_dim; d += 16) {
-    Lanes a[kRows];
+template <int kRows, bool kAhead, class Element>
+inline void score_tile(const Blocks<Element>& blocks, int32_t num_blocks, const float* queries,
+                       int32_t head_dim, float* scores, int32_t block_stride) {
+  constexpr int kTogether = register_blocks(kRows);
+  int32_t b = 0;
+  for (; b + kTogether <= num_blocks; b += kTogether)
+    score_blocks<kRows, kTogether, kAhead>(blocks, b, queries, head_dim, scores, block_stride);
+  if constexpr (kTogether > 1)
+    for (; b < num_blocks; ++b)
+      score_blocks<kRows, 1, kAhead>(blocks, b, queries, head_dim, scores, block_stride);
+}
+
+// What the values of a step are weighted with: p[b][r][t], tokens [low, high) visible, and the
+// factors[b][r] that acc is multiplied by before; block b's rows start at b * padded.
+struct Weights {
+  const float* p;
+  const float* factors;
+  int32_t padded;
+  int32_t low, high;
+};
+
+template <int kRows, int kColumns, bool kAhead, class Element>
+FARTHING_INLINE void value_columns(const Blocks<Element>& blocks, int32_t num_blocks,
+                                   int32_t head_dim, const Weights& weights, int32_t column,
+                                   float* acc) {
+  Lanes a[kRows][kColumns];
+  FARTHING_UNROLL
+  for (int r = 0; r < kRows; ++r) {
     FARTHING_UNROLL
-    for (int r = 0; r < kRows; ++r)
-      a[r] = load(acc + static_cast<size_t>(r) * head_dim + d) * broadcast(factors[r]);
-    for (int32_t t = low; t < high; ++t) {
-      const Lanes v = load(values + static_cast<size_t>(t) * head_dim + d);
-      FARTHING_UNROLL
-      for (int r = 0; r < kRows; ++r) a[r] = fma(broadcast(p[r * kBlockTokens + t]), v, a[r]);
-    }
-    FARTHING_UNROLL
-    for (int r = 0; r < kRows; ++r) store(acc + static_cast<size_t>(r) * head_dim + d, a[r]);
+    for (int c = 0; c < kColumns; ++c)
+      a[r][c] = load(acc + static_cast<size_t>(r) * head_dim + column + c * 16);
   }
+  for (int32_t b = 0; b < num_blocks; ++b) {
+    const float* p = weights.p + b * weights.padded * kBlockTokens;
+    const float* factors = weights.factors + b * weights.padded;
+    const Element* values = blocks.values[b] + column;
+    FARTHING_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      FARTHING_UNROLL
+      for (int c = 0; c < kColumns; ++c) a[r][c] = a[r][c] * broadcast(factors[r]);
+    }
+    for (int32_t t = weights.low; t < weights.high; ++t) {
+      const Element* token = values + static_cast<size_t>(t) * head_dim;
+      Lanes weight[kRows];
+      if constexpr (kColumns > 1) {
+        FARTHING_UNROLL
+        for (int r = 0; r < kRows; ++r) weight[r] = broadcast(p[r * kBlockTokens + t]);
+      }
+      FARTHING_UNROLL
+      for (int c = 0; c < kColumns; ++c) {
+        if constexpr (kAhead)
+          if (c * 16 * sizeof(Element) % 64 == 0) fetch_ahead(token + c * 16, blocks.ahead[b]);
+        const Lanes v = load(token + c * 16);
+        FARTHING_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          if constexpr (kColumns == 1) weight[r] = broadcast(p[r * kBlockTokens + t]);
+          a[r][c] = fma(weight[r], v, a[r][c]);
+        }
+      }
+    }
+  }
+  FARTHING_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    FARTHING_UNROLL
+    for (int c = 0; c < kColumns; ++c)
+      store(acc + static_cast<size_t>(r) * head_dim + column + c * 16, a[r][c]);
+  }
+}
+
+// For each block: acc[r] = acc[r] * factors[r], then the chain over visible t of p[r][t] * v[t].
+template <int kRows, bool kAhead, class Element>
+inline void value_tile(const Blocks<Element>& blocks, int32_t num_blocks, int32_t head_dim,
+                       const Weights& weights, float* acc) {
+  constexpr int kColumns = register_columns(kRows);
+  int32_t column = 0;
+  for (; column + kColumns * 16 <= head_dim; column += kColumns * 16)
+    value_columns<kRows, kColumns, kAhead>(blocks, num_blocks, head_dim, weights, column, acc);
+  if constexpr (kColumns > 1)
+    for (; column < head_dim; column += 16)
+      value_columns<kRows, 1, kAhead>(blocks, num_blocks, head_dim, weights, column, acc);
 }
 
 // Calls tile<R>(first) for consecutive pieces of `rows` vectors, each of R <= kRegisterRows.
@@ -60,9 +162,13 @@ template <class Tile>
 FARTHING_INLINE void each_tile(int32_t rows, Tile tile) {
   int32_t first = 0;
   while (rows > 0) {
-    const int32_t n = rows >= 2 * kRegisterRows ? kRegisterRows
-                      : rows > kRegisterRows    ? (rows + 1) / 2
-                                                : rows;
+    int32_t n = rows;
+    if (rows >= 2 * kRegisterRows) {
+      n = kRegisterRows;
+    } else if (rows > kRegisterRows) {
+      n = (rows + 1) / 2;
+      if (rows - n == 3 && n < kRegisterRows) ++n;  // three chains would wait for each other
+    }
     with_rows(n, first, tile);
     first += n;
     rows -= n;
