@@ -5,7 +5,7 @@ The same :class:`StepBatch` is played by every executor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ BLOCK_TOKENS = 16
 """Tokens in one KV block: a constant of the numerics, the same in ``csrc/core/types.h``."""
 
 Int32Array = NDArray[np.int32]
+FloatArray = NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +94,15 @@ class StepBatch:
     def num_sequences(self) -> int:
         """S."""
         return self.row_offsets.size - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepOutput:
+    """Results of one step, in the executor's floating-point type."""
+
+    logits: FloatArray  # (R, vocab)
+    hidden: FloatArray | None  # (H, width); None if the program hands out no hidden state
+    taps: Mapping[str, FloatArray]  # by tap name, (T, width)
 
 
 _NDIMS = {
