@@ -57,8 +57,8 @@ class Engine:
         """True while any request is unfinished."""
         return self.scheduler.has_work
 
-    def add_request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Request:
-        """Queues a request.
+    def make_request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Request:
+        """Checks a prompt and makes a request of it, not yet queued.
 
         Raises :class:`InvalidParameterError` for an empty prompt and
         :class:`ContextLengthError` for one that leaves no room to generate.
@@ -88,12 +88,18 @@ class Engine:
                 f"prompt of {length} tokens with {request.max_tokens} to generate needs {needed} "
                 f"KV blocks, the cache has {self.pool.num_blocks}"
             )
-        self.scheduler.add(request)
         return request
 
-    def step(self) -> list[TokenEvent]:
-        """Runs one pass and returns what each request that got a token now has."""
-        schedule = self.scheduler.schedule()
+    def add_request(self, request: Request) -> None:
+        """Queues a request."""
+        self.scheduler.add(request)
+
+    def step(self, now: float) -> list[TokenEvent]:
+        """Runs one pass and returns what each request that got a token now has.
+
+        ``now``: seconds of the caller's monotonic clock.
+        """
+        schedule = self.scheduler.schedule(now)
         if not schedule:
             return []
         draws = self.runner.run(schedule)
@@ -112,8 +118,9 @@ class Engine:
 
     def stop(self, request: Request, stop_reason: str) -> None:
         """Ends a request whose text reached a stop string."""
-        request.stop_reason = stop_reason
         self.scheduler.finish(request, "stop")
+        request.finish_reason = "stop"  # also when the same token was the last allowed
+        request.stop_reason = stop_reason
 
     def abort(self, request: Request) -> None:
         """Ends a request in any state and returns its blocks. Twice is once."""

@@ -33,6 +33,7 @@ class Request:
 
     # Advanced by the scheduler.
     state: RequestState = RequestState.WAITING
+    admitted_at: float | None = None  # seconds, the caller's clock
     block_table: list[int] = field(default_factory=list)
     num_computed_tokens: int = 0  # tokens whose k and v are in the cache
     output_token_ids: list[int] = field(default_factory=list)

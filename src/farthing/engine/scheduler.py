@@ -48,9 +48,9 @@ class Scheduler:
         """Queues a request. It must fit the pool: see :func:`blocks_needed`."""
         self.waiting.append(request)
 
-    def schedule(self) -> list[ScheduledRows]:
-        """The next step: running requests in order of arrival, each at least one token."""
-        self._admit()
+    def schedule(self, now: float) -> list[ScheduledRows]:
+        """The next step: running requests in order of arrival, as far as the budget goes."""
+        self._admit(now)
         budget = self.max_num_batched_tokens
         decoding = sum(r.num_tokens - r.num_computed_tokens == 1 for r in self.running)
         scheduled = []
@@ -98,7 +98,7 @@ class Scheduler:
         request.state = RequestState.FINISHED
         request.finish_reason = reason
 
-    def _admit(self) -> None:
+    def _admit(self, now: float) -> None:
         while self.waiting and len(self.running) < self.max_num_seqs:
             request = self.waiting[0]
             needed = blocks_needed(request)
@@ -107,6 +107,7 @@ class Scheduler:
             self.waiting.popleft()
             request.block_table = self.pool.allocate(needed)
             request.state = RequestState.RUNNING
+            request.admitted_at = now
             self.running.append(request)
 
 

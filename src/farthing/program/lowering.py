@@ -1,5 +1,6 @@
-"""Turns a :class:`Program` into the native player's terms: buffers, and where each op reads and
-writes. Plain data in, plain data out; fusion lives here.
+"""Turns a :class:`Program` into the native player's terms: buffers, and who reads and writes them.
+
+Plain data in, plain data out; fusion lives here.
 
 Fused today: rounding to int8 with the norm or gate that produces the value (once for all linear
 ops that read it), rope with the KV store, a residual add with the linear op before it, and stacked
@@ -20,7 +21,6 @@ from farthing.program.ops import (
     Gated,
     HiddenRows,
     Linear,
-    LogitRows,
     Moe,
     Op,
     Program,
@@ -189,9 +189,7 @@ class _Lowering:
             and not self._placed(op.out)
         ):
             self.place[op.out.id] = self.place.pop(op.add.id)  # the sum replaces its dead operand
-        self.instructions.append(
-            Instruction(op, (x, add), self._float(op.out), segments=segments)
-        )
+        self.instructions.append(Instruction(op, (x, add), self._float(op.out), segments=segments))
         self._round(op.out)
 
     def _emit_with_rounding(self, op: RmsNorm | Gated) -> None:
@@ -209,9 +207,7 @@ class _Lowering:
 
     def _round(self, value: Value) -> None:
         if rounded := self._int8s(value):
-            self.instructions.append(
-                Instruction(None, (self.place[value.id],), NOWHERE, rounded)
-            )
+            self.instructions.append(Instruction(None, (self.place[value.id],), NOWHERE, rounded))
 
     def _placed(self, value: Value) -> bool:
         return value.id in self.place
@@ -245,13 +241,17 @@ class _Lowering:
         return tuple(indices)
 
     def _release(self, index: int, op: Op) -> None:
-        """Returns the buffers of operands read for the last time (in-place results excepted)."""
-        kept = set() if isinstance(op, Tap) else {self.place.get(op.out.id, NOWHERE)}
-        for value in dict.fromkeys(operands(op)):
-            if self.last_use[value.id] != index:
-                continue
+        """Returns the buffers of values read for the last time, and of results nobody reads."""
+        done = [v for v in dict.fromkeys(operands(op)) if self.last_use[v.id] == index]
+        kept = NOWHERE
+        if not isinstance(op, Tap):
+            if op.out.id in self.last_use:
+                kept = self.place.get(op.out.id, NOWHERE)
+            else:
+                done.append(op.out)
+        for value in done:
             buffer = self.place.pop(value.id, NOWHERE)
-            if buffer not in kept and buffer != NOWHERE and not self.floats[buffer].output:
+            if buffer not in (kept, NOWHERE) and not self.floats[buffer].output:
                 self.free_floats[self.floats[buffer]].append(buffer)
             for group in self.groups.get(value.id, ()):
                 int8 = self.rounded.pop((value.id, group))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farthing import _native
-from farthing.program.lowering import NOWHERE, Instruction, LoweredProgram, lower
+from farthing.program.lowering import Instruction, LoweredProgram, lower
 from farthing.program.ops import (
     Add,
     Attention,

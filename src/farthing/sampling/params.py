@@ -55,7 +55,10 @@ class SamplingParams:
         )
         stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         _require(
-            len(stops) <= MAX_STOP_STRINGS, "stop", len(stops), f"at most {MAX_STOP_STRINGS} strings"
+            len(stops) <= MAX_STOP_STRINGS,
+            "stop",
+            len(stops),
+            f"at most {MAX_STOP_STRINGS} strings",
         )
         for stop in stops:
             _require(
@@ -66,9 +69,7 @@ class SamplingParams:
             )
         object.__setattr__(self, "stop_strings", stops)
         for token in self.stop_token_ids or ():
-            _require(
-                _is_int(token) and 0 <= token < 2**31, "stop_token_ids", token, "a token id"
-            )
+            _require(_is_int(token) and 0 <= token < 2**31, "stop_token_ids", token, "a token id")
         _require(
             self.seed is None or (_is_int(self.seed) and 0 <= self.seed < 2**64),
             "seed",
@@ -76,7 +77,8 @@ class SamplingParams:
             "a whole number from 0 below 2**64",
         )
         _require(
-            self.logprobs is None or (_is_int(self.logprobs) and 0 <= self.logprobs <= MAX_LOGPROBS),
+            self.logprobs is None
+            or (_is_int(self.logprobs) and 0 <= self.logprobs <= MAX_LOGPROBS),
             "logprobs",
             self.logprobs,
             f"from 0 to {MAX_LOGPROBS}",
