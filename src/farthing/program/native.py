@@ -149,7 +149,7 @@ class NativeExecutor:
         self.max_rows = max_rows
         self._threads = _native.ThreadPool(num_threads)
         self._lowered = lower(program, lambda name: _activation_group(weights[name]))
-        self._native = _emit(self._lowered, weights, max_rows, isa or _native.active_isa())
+        self._native = _emit(self._lowered, weights, max_rows, isa or _native.isa())
         self._outputs: dict[str, FloatArray] = {}
 
     @property
