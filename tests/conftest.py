@@ -1,0 +1,23 @@
+"""Real models for the tests marked slow, fetched as the product fetches them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def qwen_gguf() -> Path:
+    """Qwen2.5-Coder-0.5B-Instruct, Q4_K_M: the default model."""
+    from farthing.catalog import resolve
+
+    return resolve("qwen2.5-coder-0.5b")
+
+
+@pytest.fixture(scope="session")
+def gemma_gguf() -> Path:
+    """Gemma 3 270M, Q4_K_M: another family, not supported yet."""
+    from farthing.catalog import resolve
+
+    return resolve("gemma-3-270m")
