@@ -46,7 +46,7 @@ def _arguments(record: Any) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, Value):
         return f"%{value.id}"
-    if isinstance(value, tuple) and isinstance(value[0], str):
+    if isinstance(value, tuple) and any(isinstance(item, str) for item in value):
         return _braces(value)
     if isinstance(value, tuple):
         return f"[{value[0]} .. {value[-1]}: {len(value)}]"
