@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.tiny_models import make_tiny_model
 
 from farthing import LLM, SamplingParams
 from farthing.errors import (
@@ -16,6 +15,7 @@ from farthing.errors import (
     InvalidParameterError,
     ModelNotFoundError,
 )
+from support.tiny_models import make_tiny_model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 PROMPT = "The quick brown fox"

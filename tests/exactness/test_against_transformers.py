@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.tiny_models import KINDS, make_tiny_model
-from support.truth import assert_within_yardstick, greedy, in_float64, load_transformers, logits
 
 from support.native_runs import NativeModel
+from support.tiny_models import KINDS, make_tiny_model
+from support.truth import assert_within_yardstick, greedy, in_float64, load_transformers, logits
 
 LENGTH = 100  # about three times the original context of the scaled kinds
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.tiny_models import KINDS, make_tiny_model
 
 from farthing import _native
 from farthing.program.step import SequenceRows
 from support.native_runs import NativeModel, assert_same_bits
+from support.tiny_models import KINDS, make_tiny_model
 
 REAL = "qwen2.5-coder-0.5b"
 KINDS_AND_REAL = [*KINDS, pytest.param(REAL, marks=pytest.mark.slow)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farthing.errors import UnsupportedOperationError
-from farthing.program.lowering import NOWHERE, LoweredProgram, lower, operands
+from farthing.program.lowering import NOWHERE, LoweredProgram, lower
 from farthing.program.ops import (
     Embed,
     HiddenRows,
@@ -19,6 +19,7 @@ from farthing.program.ops import (
     Softcap,
     Tap,
     Value,
+    inputs,
 )
 
 WIDTH, VOCAB = 32, 64
@@ -144,7 +145,7 @@ def play_symbolically(lowered: LoweredProgram) -> int:
     reads = 0
     for instruction in lowered.instructions:
         assert instruction.op is not None
-        for buffer, wanted in zip(instruction.inputs, operands(instruction.op), strict=False):
+        for buffer, wanted in zip(instruction.inputs, inputs(instruction.op), strict=False):
             if buffer != NOWHERE:
                 assert holds[buffer] == wanted.id
                 reads += 1

@@ -15,9 +15,6 @@ from dataclasses import dataclass, field
 
 from farthing.errors import UnsupportedOperationError
 from farthing.program.ops import (
-    Add,
-    Attention,
-    Embed,
     Gated,
     HiddenRows,
     Linear,
@@ -30,6 +27,7 @@ from farthing.program.ops import (
     Softcap,
     Tap,
     Value,
+    inputs,
 )
 
 NOWHERE = -1
@@ -79,21 +77,6 @@ class LoweredProgram:
     instructions: tuple[Instruction, ...]
 
 
-def operands(op: Op) -> tuple[Value, ...]:
-    """The values ``op`` reads, in the order of :attr:`Instruction.inputs`."""
-    match op:
-        case Embed():
-            return ()
-        case Linear() | Moe():
-            return (op.x,) if op.add is None else (op.x, op.add)
-        case Attention():
-            return (op.qkv,)
-        case Add():
-            return (op.a, op.b)
-        case _:
-            return (op.x,)
-
-
 def lower(program: Program, activation_group: Callable[[str], int]) -> LoweredProgram:
     """Lowers ``program``.
 
@@ -133,7 +116,7 @@ class _Lowering:
 
     def _find_uses(self) -> None:
         for index, op in enumerate(self.program.ops):
-            for position, value in enumerate(operands(op)):
+            for position, value in enumerate(inputs(op)):
                 self.last_use[value.id] = index
                 if not (isinstance(op, Linear) and position == 0):
                     self.read_as_float.add(value.id)
@@ -202,8 +185,8 @@ class _Lowering:
         self.instructions.append(Instruction(op, (self.place[op.x.id],), out, rounded))
 
     def _emit(self, op: Op, out: int) -> None:
-        inputs = tuple(self.place[value.id] for value in operands(op))
-        self.instructions.append(Instruction(op, inputs, out))
+        read = tuple(self.place[value.id] for value in inputs(op))
+        self.instructions.append(Instruction(op, read, out))
 
     def _round(self, value: Value) -> None:
         if rounded := self._int8s(value):
@@ -242,7 +225,7 @@ class _Lowering:
 
     def _release(self, index: int, op: Op) -> None:
         """Returns the buffers of values read for the last time, and of results nobody reads."""
-        done = [v for v in dict.fromkeys(operands(op)) if self.last_use[v.id] == index]
+        done = [v for v in dict.fromkeys(inputs(op)) if self.last_use[v.id] == index]
         kept = NOWHERE
         if not isinstance(op, Tap):
             if op.out.id in self.last_use:

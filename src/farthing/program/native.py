@@ -27,7 +27,7 @@ from farthing.program.ops import (
     Tap,
 )
 from farthing.program.rope import scale_inverse_frequencies
-from farthing.program.step import StepBatch
+from farthing.program.step import StepBatch, StepOutput
 
 FloatArray = NDArray[np.float32]
 KvDtype = Literal["fp16", "fp32"]
@@ -120,15 +120,6 @@ class KvCache:
         return self.pool.block_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutput:
-    """Results of one pass. The arrays are overwritten by the executor's next pass."""
-
-    logits: FloatArray  # (R, vocab)
-    hidden: FloatArray | None  # (H, width) where the program has hidden_rows
-    taps: Mapping[str, FloatArray]  # name -> (T, width)
-
-
 class NativeExecutor:
     """Plays one program over one set of weights.
 
@@ -164,6 +155,8 @@ class NativeExecutor:
 
     def run(self, batch: StepBatch, kv: KvCache) -> StepOutput:
         """Runs one pass over at most ``max_rows`` rows, storing k and v in ``kv``.
+
+        The arrays returned are overwritten by the next pass.
 
         Raises ``ValueError`` naming the array when an index is outside its range.
         """
