@@ -1,4 +1,20 @@
 // Rope, KV store and paged attention: contract shared by every instruction set.
+//
+// Numerics of one query over its visible keys (docs/architecture.md, "Exact means bit for bit").
+// Keys are visited in ascending blocks of kBlockTokens; visible ones of a block are a range of
+// tokens, the others are selected out. m, l and acc start as -infinity, 0 and 0. For each block
+// with a visible token:
+//   s = 0; for d ascending: s = fma(q[d], k[d], s);  s = s * scale;
+//          with a softcap: s = softcap * tanh(s / softcap)
+//   m' = max(m, visible s);  c = exp(m - m');  p = exp(s - m'), 0 where not visible
+//   l = fma(l, c, sum of the 16 p by the fixed tree: lanes 8 apart, then 4, 2, 1)
+//   acc = acc * c; for visible t ascending: acc = fma(p[t], v[t], acc);  m = m'
+// That restarts at every multiple of kSpanTokens. The first span that holds a visible token is the
+// total (M, L, A) as it is; each further one is merged into it:
+//   M' = max(M, m);  C = exp(M - M');  c = exp(m - M')
+//   L = fma(L, C, l * c);  A = fma(A, C, acc * c);  M = M'
+// At the end out = A / L. Queries see keys at their own position and before. A query whose stored
+// keys, values or own vector hold NaN, or whose first block's scores are all -infinity, gets NaN.
 #pragma once
 
 #include "core/isa.h"
@@ -8,11 +24,11 @@ namespace farthing {
 
 struct AttentionShape {
   int32_t num_heads;
-  int32_t num_kv_heads;
-  int32_t head_dim;   // a multiple of 16
-  float scale;        // score = (q . k) * scale
-  float softcap;      // 0: none; else score = softcap * tanh(score / softcap)
-  int32_t window;     // 0: none; else a query at position p sees keys at positions > p - window
+  int32_t num_kv_heads;  // divides num_heads
+  int32_t head_dim;      // a multiple of 16
+  float scale;           // score = (q . k) * scale
+  float softcap;         // 0: none; else score = softcap * tanh(score / softcap)
+  int32_t window;        // 0: none; else a query at position p sees keys at positions > p - window
 };
 
 // Consecutive query rows of one sequence against one kv head (all of its query heads).
@@ -20,32 +36,39 @@ struct AttentionTile {
   const int32_t* block_table;  // of the sequence
   int32_t position;            // absolute position of the first query row
   int32_t row;                 // its row in q and out
-  int32_t num_rows;            // at most kMaxTileRows
+  int32_t num_rows;            // any number; kMaxTileRows suffice to be fast
   int32_t kv_head;
 };
 inline constexpr int kMaxTileRows = 16;
 
 struct AttentionKernels {
-  // cos/sin (rows, rotary_dim / 2) of positions[r] * inv_freq[i], in double then rounded, times
-  // `magnitude` (1 unless YaRN/longrope).
+  // cos/sin (rows, half_dim) of positions[r] * inv_freq[i], in double then rounded, times
+  // `magnitude` (1 unless YaRN/longrope). Sine and cosine are right to 1 ulp of a double for
+  // angles up to 2^18; position 131,072 is well inside.
   void (*rope_table)(const int32_t* positions, int32_t rows, const double* inv_freq,
                      int32_t half_dim, double magnitude, float* cos, float* sin);
-  // Rotates head vectors in place, half-split pairing (x[i], x[i + rotary_dim/2]) of the first
+  // Rotates head vectors in place, half-split pairing (x[i], x[i + half_dim]) of the first
   // 2 * half_dim dims:  a' = fma(a, cos, -(b * sin)); b' = fma(b, cos, a * sin).
   void (*rope_row)(float* heads, int32_t num_heads, int32_t head_dim, const float* cos,
                    const float* sin, int32_t half_dim);
-  // Rounds k and v (num_kv_heads, head_dim) of one token to the pool's type and stores them.
+  // Rounds k and v (num_kv_heads, head_dim) of one token to the pool's type (nearest even; beyond
+  // fp16's range to infinity) and stores them.
   void (*store_kv)(const KvLayout& layout, uint8_t* pool, int32_t layer, int32_t block,
                    int32_t slot, const float* k, const float* v);
-  // Reads only stored values. Per query: spans of kSpanTokens at fixed absolute positions; inside
-  // a span, blocks ascending with an online softmax that advances block by block; spans combined
-  // ascending. scratch: attention_scratch_bytes(shape) bytes, 64-byte aligned, one per thread.
+  // Reads only stored values. q and out: rows of num_heads * head_dim, strides in floats. Any
+  // split of the rows into tiles gives the same bits. scratch: attention_scratch_bytes(shape)
+  // bytes, 64-byte aligned, one per thread.
   void (*attend)(const AttentionShape& shape, const KvLayout& layout, const uint8_t* pool,
                  int32_t layer, const AttentionTile& tile, const float* q, size_t q_stride,
                  float* out, size_t out_stride, void* scratch);
 };
 const AttentionKernels& attention_kernels(Isa isa);
 
-size_t attention_scratch_bytes(const AttentionShape& shape);  // independent of context length
+// Independent of the context's length.
+size_t attention_scratch_bytes(const AttentionShape& shape);
+
+// out[i] = theta^(-2i / dim) for i < dim / 2, as exp(-(2i / dim) * log(theta)) in double: the
+// relative error is below 2^-48, an angle's at position 131,072 below 1e-9. theta > 0.
+void rope_inverse_frequencies(double theta, int32_t dim, double* out);
 
 }  // namespace farthing

@@ -1,4 +1,5 @@
-// Row-wise float ops: contract shared by every instruction set. Widths are arbitrary.
+// Row-wise float ops: contract shared by every instruction set. Widths are arbitrary; nothing is
+// read or written past them. `out` may be any of the inputs.
 #pragma once
 
 #include "core/isa.h"
@@ -10,9 +11,13 @@ enum class Activation : int32_t { silu, gelu_tanh };
 
 struct ElementwiseKernels {
   // out = x / sqrt(mean(x^2) + eps) * weight. Sum of squares: lane i (of 16) takes columns i, i+16,
-  // ... ascending by fma; lanes join by the fixed tree (8 apart, 4, 2, 1). May be in place.
+  // ... ascending by fma; lanes join by the fixed tree (8 apart, 4, 2, 1). Then, one rounding each:
+  // inverse = 1 / sqrt(sum / width + eps), out = (x * inverse) * weight.
   void (*rms_norm_row)(const float* x, const float* weight, float eps, int32_t width, float* out);
-  // out[i] = act(gate[i]) * up[i]; gate = x[0..width), up = x[width..2*width).
+  // out[i] = act(gate[i]) * up[i]; gate = x[0..width), up = x[width..2*width). `out` may be x.
+  //   silu       g / (1 + e^-g)
+  //   gelu_tanh  g (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (g + 0.044715 g^3), computed as the same
+  //              function g / (1 + e^(-2u)), which does not cancel where tanh is near -1
   void (*gated_row)(const float* x, Activation act, int32_t width, float* out);
   void (*add_row)(const float* a, const float* b, int32_t width, float* out);
   void (*scale_row)(const float* x, float factor, int32_t width, float* out);

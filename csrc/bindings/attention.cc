@@ -1,0 +1,166 @@
+#include "kernels/attention/attention.h"
+
+#include "bindings/isa_argument.h"
+#include "bindings/numpy_arrays.h"
+#include "bindings/registry.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+namespace nb = nanobind;
+using namespace farthing;
+
+namespace {
+
+KvLayout layout_of(const std::string& kv_type, int32_t layers, int32_t kv_heads, int32_t head_dim) {
+  require(kv_type == "f16" || kv_type == "f32", "kv_type must be f16 or f32");
+  require(layers > 0 && kv_heads > 0 && head_dim > 0 && head_dim % 16 == 0,
+          "head_dim must be a multiple of 16, counts positive");
+  return {kv_type == "f16" ? KvType::f16 : KvType::f32, layers, kv_heads, head_dim};
+}
+
+// A KV pool in a NumPy uint8 buffer, with the kernels of one instruction set.
+class TestPool {
+ public:
+  TestPool(const std::string& isa, const std::string& kv_type, int32_t layers, int32_t kv_heads,
+           int32_t head_dim, InOutArray<uint8_t, 1> bytes)
+      : kernels_(attention_kernels(isa_argument(isa))),
+        layout_(layout_of(kv_type, layers, kv_heads, head_dim)),
+        bytes_(std::move(bytes)),
+        blocks_(static_cast<int64_t>(bytes_.shape(0) / layout_.block_bytes())) {}
+
+  int64_t blocks() const { return blocks_; }
+
+  // k, v: (tokens, kv_heads, head_dim); block, slot: of each token.
+  void store(int32_t layer, InArray<int32_t, 1> block, InArray<int32_t, 1> slot,
+             InArray<float, 3> k, InArray<float, 3> v) {
+    check_layer(layer);
+    check_heads(k);
+    check_heads(v);
+    require(k.shape(0) == v.shape(0) && k.shape(0) == block.shape(0) &&
+                k.shape(0) == slot.shape(0),
+            "k, v, block and slot must have one entry per token");
+    const size_t width = k.shape(1) * k.shape(2);
+    for (size_t t = 0; t < k.shape(0); ++t) {
+      require(block(t) >= 0 && block(t) < blocks_ && slot(t) >= 0 && slot(t) < kBlockTokens,
+              "block or slot outside the pool");
+      kernels_.store_kv(layout_, bytes_.data(), layer, block(t), slot(t), k.data() + t * width,
+                        v.data() + t * width);
+    }
+  }
+
+  // q: (tokens, heads, head_dim) of positions position, position + 1, ...; tiles: rows per call.
+  OutArray<float> attend(int32_t layer, InArray<int32_t, 1> block_table, int32_t position,
+                         InArray<float, 3> q, float scale, float softcap, int32_t window,
+                         const std::vector<int32_t>& tiles) {
+    check_layer(layer);
+    const int32_t tokens = static_cast<int32_t>(q.shape(0));
+    const AttentionShape shape = {static_cast<int32_t>(q.shape(1)), layout_.num_kv_heads,
+                                  layout_.head_dim, scale, softcap, window};
+    require(q.shape(2) == static_cast<size_t>(shape.head_dim) &&
+                shape.num_heads % shape.num_kv_heads == 0,
+            "q must be (tokens, heads, head_dim), heads a multiple of kv_heads");
+    require(position >= 0 && static_cast<size_t>(position + tokens + kBlockTokens - 1) /
+                                     kBlockTokens <= block_table.shape(0),
+            "block_table is too short");
+    for (size_t i = 0; i < block_table.shape(0); ++i)
+      require(block_table(i) >= 0 && block_table(i) < blocks_, "block outside the pool");
+    const size_t stride = q.shape(1) * q.shape(2);
+    OutArray<float> out = new_array<float>({q.shape(0), q.shape(1), q.shape(2)});
+    std::unique_ptr<void, void (*)(void*)> scratch(
+        std::aligned_alloc(64, (attention_scratch_bytes(shape) + 63) / 64 * 64), std::free);
+    if (!scratch) throw std::bad_alloc();
+    int32_t row = 0;
+    for (int32_t rows : tiles) {
+      require(rows > 0 && row + rows <= tokens, "tiles must add up to the tokens");
+      for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
+        const AttentionTile tile = {block_table.data(), position + row, row, rows, head};
+        kernels_.attend(shape, layout_, bytes_.data(), layer, tile, q.data(), stride, out.data(),
+                        stride, scratch.get());
+      }
+      row += rows;
+    }
+    require(row == tokens, "tiles must add up to the tokens");
+    return out;
+  }
+
+ private:
+  void check_layer(int32_t layer) const {
+    require(layer >= 0 && layer < layout_.num_layers, "no such layer");
+  }
+  void check_heads(const InArray<float, 3>& x) const {
+    require(x.shape(1) == static_cast<size_t>(layout_.num_kv_heads) &&
+                x.shape(2) == static_cast<size_t>(layout_.head_dim),
+            "k and v must be (tokens, kv_heads, head_dim)");
+  }
+
+  const AttentionKernels& kernels_;
+  KvLayout layout_;
+  InOutArray<uint8_t, 1> bytes_;
+  int64_t blocks_;
+};
+
+}  // namespace
+
+FARTHING_BIND(attention) {
+  m.def(
+      "rope_inverse_frequencies",
+      [](double theta, int32_t dim) {
+        require(theta > 0 && dim > 0 && dim % 2 == 0, "theta must be positive, dim even");
+        OutArray<double> out = new_array<double>({static_cast<size_t>(dim / 2)});
+        rope_inverse_frequencies(theta, dim, out.data());
+        return out;
+      },
+      nb::arg("theta"), nb::arg("dim"),
+      "theta^(-2i/dim) for i < dim/2, float64, the same bits on every machine.");
+  m.def(
+      "rope_table",
+      [](const std::string& isa, InArray<int32_t, 1> positions, InArray<double, 1> inv_freq,
+         double magnitude) {
+        OutArray<float> cos = new_array<float>({positions.shape(0), inv_freq.shape(0)});
+        OutArray<float> sin = new_array<float>({positions.shape(0), inv_freq.shape(0)});
+        attention_kernels(isa_argument(isa))
+            .rope_table(positions.data(), static_cast<int32_t>(positions.shape(0)), inv_freq.data(),
+                        static_cast<int32_t>(inv_freq.shape(0)), magnitude, cos.data(), sin.data());
+        return nb::make_tuple(cos, sin);
+      },
+      nb::arg("isa"), nb::arg("positions"), nb::arg("inv_freq"), nb::arg("magnitude") = 1.0,
+      "cos and sin (positions, inv_freq), float32.");
+  m.def(
+      "rope_rows",
+      [](const std::string& isa, InOutArray<float, 3> heads, InArray<float, 2> cos,
+         InArray<float, 2> sin) {
+        require(cos.shape(0) == heads.shape(0) && sin.shape(0) == heads.shape(0) &&
+                    cos.shape(1) == sin.shape(1) && 2 * cos.shape(1) <= heads.shape(2),
+                "cos and sin must be (tokens, half_dim), 2 * half_dim at most head_dim");
+        const AttentionKernels& k = attention_kernels(isa_argument(isa));
+        for (size_t t = 0; t < heads.shape(0); ++t)
+          k.rope_row(heads.data() + t * heads.shape(1) * heads.shape(2),
+                     static_cast<int32_t>(heads.shape(1)), static_cast<int32_t>(heads.shape(2)),
+                     cos.data() + t * cos.shape(1), sin.data() + t * cos.shape(1),
+                     static_cast<int32_t>(cos.shape(1)));
+      },
+      nb::arg("isa"), nb::arg("heads"), nb::arg("cos"), nb::arg("sin"),
+      "Rotates heads (tokens, heads, head_dim) in place.");
+  m.def(
+      "attention_scratch_bytes",
+      [](int32_t head_dim) {
+        return attention_scratch_bytes({1, 1, head_dim, 1.0f, 0.0f, 0});
+      },
+      nb::arg("head_dim"));
+  nb::class_<TestPool>(m, "TestPool", "The attention kernels over a KV pool held in NumPy bytes.")
+      .def(nb::init<const std::string&, const std::string&, int32_t, int32_t, int32_t,
+                    InOutArray<uint8_t, 1>>(),
+           nb::arg("isa"), nb::arg("kv_type"), nb::arg("layers"), nb::arg("kv_heads"),
+           nb::arg("head_dim"), nb::arg("pool"))
+      .def_prop_ro("blocks", &TestPool::blocks)
+      .def("store", &TestPool::store, nb::arg("layer"), nb::arg("block"), nb::arg("slot"),
+           nb::arg("k"), nb::arg("v"))
+      .def("attend", &TestPool::attend, nb::arg("layer"), nb::arg("block_table"),
+           nb::arg("position"), nb::arg("q"), nb::arg("scale"), nb::arg("softcap") = 0.0f,
+           nb::arg("window") = 0, nb::arg("tiles"));
+}

@@ -1,0 +1,76 @@
+// Sixteen floats or sixteen 32-bit integers in registers: the width every float kernel is written
+// in, whatever the instruction set, so that one source compiled once per set gives the same bits.
+//
+// Only for files compiled with FARTHING_ISA. Everything lives in a namespace of that name: nothing
+// compiled for one instruction set can be linked into another's place.
+//
+//   Lanes     load, load_first, store, store_first, broadcast, + - * /, fma, maximum, minimum, sum,
+//             largest; load and store of Half round to nearest even, beyond the range to infinity
+//   IntLanes  load_ints, store_ints, broadcast_int, iota, + - & | ^, shifts, multiply_wide
+//   Mask      less, not_less, equal, unordered, first_lanes, and, or, select, keep, any
+//
+// Lane i of every result depends on lane i of the operands, except in sum and largest:
+//   sum      joins lanes 8 apart, then 4, 2 and 1
+//   maximum  is a > b ? a : b, so b when either is NaN; minimum is a < b ? a : b
+//   round_to_int  nearest even, for |x| < 2^22; the low 9 bits of what NaN gives are 0
+#pragma once
+
+#include <cstdint>
+
+#ifndef FARTHING_ISA
+#error "lanes.h belongs to files compiled once per instruction set"
+#endif
+
+#define FARTHING_INLINE inline __attribute__((always_inline))
+
+namespace farthing::FARTHING_ISA {
+
+struct Half {
+  uint16_t bits;
+};
+static_assert(sizeof(Half) == 2);
+
+}  // namespace farthing::FARTHING_ISA
+
+#if defined(__AVX512F__)
+#include "core/lanes_avx512.h"
+#elif defined(__AVX2__)
+#include "core/lanes_avx2.h"
+#else
+#include "core/lanes_scalar.h"
+#endif
+
+namespace farthing::FARTHING_ISA {
+
+FARTHING_INLINE Lanes zero() { return broadcast(0.0f); }
+
+// Sign changed, of zero and NaN too.
+FARTHING_INLINE Lanes negative(Lanes x) {
+  return as_float(as_int(x) ^ broadcast_int(0x80000000));
+}
+
+// Lanes low <= i < high.
+FARTHING_INLINE Mask lanes_between(int32_t low, int32_t high) {
+  return and_not(first_lanes(low), first_lanes(high));
+}
+
+// Unsigned 32-bit integers to float, one rounding: both halves are exact.
+FARTHING_INLINE Lanes unsigned_to_float(IntLanes x) {
+  const Lanes high = to_float(shift_right<16>(x));
+  return fma(high, broadcast(65536.0f), to_float(x & broadcast_int(0xffff)));
+}
+
+// Visits `width` columns 16 at a time: body(get, put, column), where get(p) and put(p, value) move
+// 16 columns, or at the end of the row only those that are left; get gives 0 for absent ones.
+template <class Body>
+FARTHING_INLINE void each_lanes(int64_t width, Body body) {
+  int64_t column = 0;
+  for (; column + 16 <= width; column += 16)
+    body([](const float* p) { return load(p); }, [](float* p, Lanes x) { store(p, x); }, column);
+  const int32_t rest = static_cast<int32_t>(width - column);
+  if (rest > 0)
+    body([rest](const float* p) { return load_first(p, rest); },
+         [rest](float* p, Lanes x) { store_first(p, rest, x); }, column);
+}
+
+}  // namespace farthing::FARTHING_ISA

@@ -1,0 +1,126 @@
+// Lanes as one 512-bit register.
+#pragma once
+
+// GCC's own header leaves registers undefined on purpose, and then warns of them (bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+namespace farthing::FARTHING_ISA {
+
+struct Lanes {
+  __m512 v;
+};
+struct IntLanes {
+  __m512i v;
+};
+struct Mask {
+  __mmask16 v;
+};
+
+// Query rows a register tile holds (attention).
+inline constexpr int kRegisterRows = 14;
+
+FARTHING_INLINE Mask first_lanes(int32_t count) {
+  return {static_cast<__mmask16>((uint32_t{1} << count) - 1)};
+}
+
+FARTHING_INLINE Lanes broadcast(float x) { return {_mm512_set1_ps(x)}; }
+FARTHING_INLINE Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+FARTHING_INLINE Lanes load(const Half* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
+  return {_mm512_maskz_loadu_ps(first_lanes(count).v, p)};
+}
+FARTHING_INLINE void store(float* p, Lanes x) { _mm512_storeu_ps(p, x.v); }
+FARTHING_INLINE void store(Half* p, Lanes x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+}
+FARTHING_INLINE void store_first(float* p, int32_t count, Lanes x) {
+  _mm512_mask_storeu_ps(p, first_lanes(count).v, x.v);
+}
+
+FARTHING_INLINE Lanes operator+(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+FARTHING_INLINE Lanes operator-(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+FARTHING_INLINE Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+FARTHING_INLINE Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+FARTHING_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+FARTHING_INLINE Lanes maximum(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+FARTHING_INLINE Lanes minimum(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
+FARTHING_INLINE float sum(Lanes x) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+FARTHING_INLINE float largest(Lanes x) {
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+FARTHING_INLINE IntLanes broadcast_int(uint32_t x) {
+  return {_mm512_set1_epi32(static_cast<int32_t>(x))};
+}
+FARTHING_INLINE IntLanes iota() {
+  return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
+}
+FARTHING_INLINE void store_ints(uint32_t* p, IntLanes x) { _mm512_storeu_si512(p, x.v); }
+FARTHING_INLINE IntLanes operator+(IntLanes a, IntLanes b) { return {_mm512_add_epi32(a.v, b.v)}; }
+FARTHING_INLINE IntLanes operator-(IntLanes a, IntLanes b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+FARTHING_INLINE IntLanes operator&(IntLanes a, IntLanes b) { return {_mm512_and_si512(a.v, b.v)}; }
+FARTHING_INLINE IntLanes operator|(IntLanes a, IntLanes b) { return {_mm512_or_si512(a.v, b.v)}; }
+FARTHING_INLINE IntLanes operator^(IntLanes a, IntLanes b) { return {_mm512_xor_si512(a.v, b.v)}; }
+template <int kBits>
+FARTHING_INLINE IntLanes shift_left(IntLanes x) {
+  return {_mm512_slli_epi32(x.v, kBits)};
+}
+template <int kBits>
+FARTHING_INLINE IntLanes shift_right(IntLanes x) {
+  return {_mm512_srli_epi32(x.v, kBits)};
+}
+template <int kBits>
+FARTHING_INLINE IntLanes shift_right_signed(IntLanes x) {
+  return {_mm512_srai_epi32(x.v, kBits)};
+}
+FARTHING_INLINE void multiply_wide(IntLanes a, uint32_t b, IntLanes& high, IntLanes& low) {
+  const __m512i factor = _mm512_set1_epi32(static_cast<int32_t>(b));
+  const __m512i even = _mm512_mul_epu32(a.v, factor);
+  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), factor);
+  high.v = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+  low.v = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+
+FARTHING_INLINE IntLanes as_int(Lanes x) { return {_mm512_castps_si512(x.v)}; }
+FARTHING_INLINE Lanes as_float(IntLanes x) { return {_mm512_castsi512_ps(x.v)}; }
+FARTHING_INLINE IntLanes round_to_int(Lanes x) { return {_mm512_cvtps_epi32(x.v)}; }
+FARTHING_INLINE Lanes to_float(IntLanes x) { return {_mm512_cvtepi32_ps(x.v)}; }
+
+FARTHING_INLINE Mask less(Lanes a, Lanes b) {
+  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)};
+}
+FARTHING_INLINE Mask not_less(Lanes a, Lanes b) {
+  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ)};
+}
+FARTHING_INLINE Mask equal(Lanes a, Lanes b) {
+  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)};
+}
+FARTHING_INLINE Mask unordered(Lanes a, Lanes b) {
+  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_UNORD_Q)};
+}
+FARTHING_INLINE Mask operator|(Mask a, Mask b) { return {static_cast<__mmask16>(a.v | b.v)}; }
+FARTHING_INLINE Mask and_not(Mask excluded, Mask a) {
+  return {static_cast<__mmask16>(~excluded.v & a.v)};
+}
+FARTHING_INLINE Lanes select(Mask mask, Lanes yes, Lanes no) {
+  return {_mm512_mask_blend_ps(mask.v, no.v, yes.v)};
+}
+FARTHING_INLINE Lanes keep(Mask mask, Lanes x) { return {_mm512_maskz_mov_ps(mask.v, x.v)}; }
+FARTHING_INLINE uint32_t mask_bits(Mask mask) { return mask.v; }  // bit i is lane i
+
+}  // namespace farthing::FARTHING_ISA

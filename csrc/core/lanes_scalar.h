@@ -1,0 +1,211 @@
+// Lanes as plain loops: what the other instruction sets must equal bit for bit.
+#pragma once
+
+#include <immintrin.h>  // fp16 conversion only
+
+#include <cstring>
+
+namespace farthing::FARTHING_ISA {
+
+struct Lanes {
+  float v[16];
+};
+struct IntLanes {
+  uint32_t v[16];
+};
+struct Mask {
+  bool v[16];
+};
+
+// Query rows a register tile holds (attention).
+inline constexpr int kRegisterRows = 4;
+
+#define FARTHING_EACH_LANE for (int i = 0; i < 16; ++i)
+
+FARTHING_INLINE Lanes broadcast(float x) {
+  Lanes r;
+  FARTHING_EACH_LANE r.v[i] = x;
+  return r;
+}
+FARTHING_INLINE Lanes load(const float* p) {
+  Lanes r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+FARTHING_INLINE Lanes load(const Half* p) {
+  Lanes r;
+  FARTHING_EACH_LANE r.v[i] = _cvtsh_ss(p[i].bits);
+  return r;
+}
+FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
+  Lanes r;
+  FARTHING_EACH_LANE r.v[i] = i < count ? p[i] : 0.0f;
+  return r;
+}
+FARTHING_INLINE void store(float* p, Lanes x) { std::memcpy(p, x.v, sizeof x.v); }
+FARTHING_INLINE void store(Half* p, Lanes x) {
+  FARTHING_EACH_LANE p[i].bits = _cvtss_sh(x.v[i], _MM_FROUND_TO_NEAREST_INT);
+}
+FARTHING_INLINE void store_first(float* p, int32_t count, Lanes x) {
+  for (int i = 0; i < count; ++i) p[i] = x.v[i];
+}
+
+FARTHING_INLINE Lanes operator+(Lanes a, Lanes b) {
+  FARTHING_EACH_LANE a.v[i] = a.v[i] + b.v[i];
+  return a;
+}
+FARTHING_INLINE Lanes operator-(Lanes a, Lanes b) {
+  FARTHING_EACH_LANE a.v[i] = a.v[i] - b.v[i];
+  return a;
+}
+FARTHING_INLINE Lanes operator*(Lanes a, Lanes b) {
+  FARTHING_EACH_LANE a.v[i] = a.v[i] * b.v[i];
+  return a;
+}
+FARTHING_INLINE Lanes operator/(Lanes a, Lanes b) {
+  FARTHING_EACH_LANE a.v[i] = a.v[i] / b.v[i];
+  return a;
+}
+FARTHING_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) {
+  FARTHING_EACH_LANE c.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
+  return c;
+}
+FARTHING_INLINE Lanes maximum(Lanes a, Lanes b) {
+  FARTHING_EACH_LANE b.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return b;
+}
+FARTHING_INLINE Lanes minimum(Lanes a, Lanes b) {
+  FARTHING_EACH_LANE b.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return b;
+}
+FARTHING_INLINE float sum(Lanes x) {
+  for (int apart = 8; apart > 0; apart /= 2)
+    for (int i = 0; i < apart; ++i) x.v[i] = x.v[i] + x.v[i + apart];
+  return x.v[0];
+}
+FARTHING_INLINE float largest(Lanes x) {
+  for (int apart = 8; apart > 0; apart /= 2)
+    for (int i = 0; i < apart; ++i)
+      x.v[i] = x.v[i] > x.v[i + apart] ? x.v[i] : x.v[i + apart];
+  return x.v[0];
+}
+
+FARTHING_INLINE IntLanes broadcast_int(uint32_t x) {
+  IntLanes r;
+  FARTHING_EACH_LANE r.v[i] = x;
+  return r;
+}
+FARTHING_INLINE IntLanes iota() {
+  IntLanes r;
+  FARTHING_EACH_LANE r.v[i] = static_cast<uint32_t>(i);
+  return r;
+}
+FARTHING_INLINE void store_ints(uint32_t* p, IntLanes x) { std::memcpy(p, x.v, sizeof x.v); }
+FARTHING_INLINE IntLanes operator+(IntLanes a, IntLanes b) {
+  FARTHING_EACH_LANE a.v[i] += b.v[i];
+  return a;
+}
+FARTHING_INLINE IntLanes operator-(IntLanes a, IntLanes b) {
+  FARTHING_EACH_LANE a.v[i] -= b.v[i];
+  return a;
+}
+FARTHING_INLINE IntLanes operator&(IntLanes a, IntLanes b) {
+  FARTHING_EACH_LANE a.v[i] &= b.v[i];
+  return a;
+}
+FARTHING_INLINE IntLanes operator|(IntLanes a, IntLanes b) {
+  FARTHING_EACH_LANE a.v[i] |= b.v[i];
+  return a;
+}
+FARTHING_INLINE IntLanes operator^(IntLanes a, IntLanes b) {
+  FARTHING_EACH_LANE a.v[i] ^= b.v[i];
+  return a;
+}
+template <int kBits>
+FARTHING_INLINE IntLanes shift_left(IntLanes x) {
+  FARTHING_EACH_LANE x.v[i] <<= kBits;
+  return x;
+}
+template <int kBits>
+FARTHING_INLINE IntLanes shift_right(IntLanes x) {
+  FARTHING_EACH_LANE x.v[i] >>= kBits;
+  return x;
+}
+template <int kBits>
+FARTHING_INLINE IntLanes shift_right_signed(IntLanes x) {
+  FARTHING_EACH_LANE x.v[i] = static_cast<uint32_t>(static_cast<int32_t>(x.v[i]) >> kBits);
+  return x;
+}
+// 32 x 32 bit products: upper and lower words.
+FARTHING_INLINE void multiply_wide(IntLanes a, uint32_t b, IntLanes& high, IntLanes& low) {
+  FARTHING_EACH_LANE {
+    const uint64_t product = static_cast<uint64_t>(a.v[i]) * b;
+    high.v[i] = static_cast<uint32_t>(product >> 32);
+    low.v[i] = static_cast<uint32_t>(product);
+  }
+}
+
+FARTHING_INLINE IntLanes as_int(Lanes x) { return __builtin_bit_cast(IntLanes, x); }
+FARTHING_INLINE Lanes as_float(IntLanes x) { return __builtin_bit_cast(Lanes, x); }
+FARTHING_INLINE IntLanes round_to_int(Lanes x) {
+  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: the sum's last bit is worth one
+  IntLanes r;
+  FARTHING_EACH_LANE {
+    const uint32_t shifted = __builtin_bit_cast(uint32_t, x.v[i] + kShift);
+    r.v[i] = x.v[i] == x.v[i] ? shifted - __builtin_bit_cast(uint32_t, kShift) : 0;
+  }
+  return r;
+}
+FARTHING_INLINE Lanes to_float(IntLanes x) {
+  Lanes r;
+  FARTHING_EACH_LANE r.v[i] = static_cast<float>(static_cast<int32_t>(x.v[i]));
+  return r;
+}
+
+FARTHING_INLINE Mask less(Lanes a, Lanes b) {
+  Mask r;
+  FARTHING_EACH_LANE r.v[i] = a.v[i] < b.v[i];
+  return r;
+}
+FARTHING_INLINE Mask not_less(Lanes a, Lanes b) {
+  Mask r;
+  FARTHING_EACH_LANE r.v[i] = !(a.v[i] < b.v[i]);
+  return r;
+}
+FARTHING_INLINE Mask equal(Lanes a, Lanes b) {
+  Mask r;
+  FARTHING_EACH_LANE r.v[i] = a.v[i] == b.v[i];
+  return r;
+}
+FARTHING_INLINE Mask unordered(Lanes a, Lanes b) {
+  Mask r;
+  FARTHING_EACH_LANE r.v[i] = !(a.v[i] == a.v[i]) || !(b.v[i] == b.v[i]);
+  return r;
+}
+FARTHING_INLINE Mask first_lanes(int32_t count) {
+  Mask r;
+  FARTHING_EACH_LANE r.v[i] = i < count;
+  return r;
+}
+FARTHING_INLINE Mask operator|(Mask a, Mask b) {
+  FARTHING_EACH_LANE a.v[i] = a.v[i] || b.v[i];
+  return a;
+}
+FARTHING_INLINE Mask and_not(Mask excluded, Mask a) {
+  FARTHING_EACH_LANE a.v[i] = a.v[i] && !excluded.v[i];
+  return a;
+}
+FARTHING_INLINE Lanes select(Mask mask, Lanes yes, Lanes no) {
+  FARTHING_EACH_LANE no.v[i] = mask.v[i] ? yes.v[i] : no.v[i];
+  return no;
+}
+FARTHING_INLINE Lanes keep(Mask mask, Lanes x) { return select(mask, x, broadcast(0.0f)); }
+FARTHING_INLINE uint32_t mask_bits(Mask mask) {  // bit i is lane i
+  uint32_t bits = 0;
+  FARTHING_EACH_LANE bits |= static_cast<uint32_t>(mask.v[i]) << i;
+  return bits;
+}
+
+#undef FARTHING_EACH_LANE
+
+}  // namespace farthing::FARTHING_ISA

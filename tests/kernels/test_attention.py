@@ -1,0 +1,248 @@
+"""Paged attention: the contract's arithmetic bit for bit, the truth, and independence of layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .attention_model import BLOCK, Cache, exact_order, plain, truth
+from .float32_model import BEST, ISAS, Floats, hostile, native, same_bits
+
+KV_TYPES = ["f16", "f32"]
+
+
+def case(
+    tokens: int, kv_heads: int, group: int, head_dim: int, seed: int = 0, wild: bool = False
+) -> tuple[Floats, Floats, Floats]:
+    """Queries (tokens, kv_heads * group, head_dim); keys, values (tokens, kv_heads, head_dim)."""
+    rng = np.random.default_rng(seed)
+    shapes = [(tokens, kv_heads * group, head_dim)] + [(tokens, kv_heads, head_dim)] * 2
+    if wild:
+        q, k, v = (np.clip(hostile(rng, shape), -6e4, 6e4) for shape in shapes)
+        return q, k, v
+    q, k, v = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    return q * np.float32(1.5), k, v
+
+
+def first_visible(position: int, window: int) -> int:
+    return max(0, position - window + 1) if window else 0
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("head_dim", [16, 32, 64, 80, 96, 128, 256])
+@pytest.mark.parametrize("group", [1, 2, 7, 8])
+@pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (21, 0.0), (0, 30.0), (5, 20.0)])
+def test_every_isa_gives_the_same_bits(
+    kv_type: str, head_dim: int, group: int, window: int, softcap: float
+) -> None:
+    tokens = 53
+    q, k, v = case(tokens, 2, group, head_dim, seed=head_dim + group, wild=True)
+    options = {"window": window, "softcap": softcap, "scale": head_dim**-0.5}
+    results = [Cache(isa, kv_type, k, v).store().attend(q, 0, **options) for isa in ISAS]
+    assert np.isfinite(results[0]).all()
+    assert np.unique(results[0]).size > results[0].size // 10
+    assert all(same_bits(r, results[0]) for r in results[1:])
+
+
+@pytest.mark.parametrize("group", [3, 5, 6, 9, 15, 33, 64, 112, 113, 230])
+def test_any_number_of_query_heads_to_a_kv_head(group: int) -> None:
+    q, k, v = case(37, 1, group, 16, seed=group)
+    results = [Cache(isa, "f16", k, v).store().attend(q, 0) for isa in ISAS]
+    assert all(same_bits(r, results[0]) for r in results[1:])
+    for head in {0, group // 2, group - 1}:
+        alone = Cache(BEST, "f16", k, v).store()
+        single = alone.attend(np.ascontiguousarray(q[:, head : head + 1]), 0)
+        assert same_bits(single[:, 0], results[0][:, head])
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize(("head_dim", "group"), [(16, 1), (64, 7), (80, 2)])
+@pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (19, 0.0), (0, 30.0)])
+def test_the_order_of_the_contract(
+    kv_type: str, head_dim: int, group: int, window: int, softcap: float
+) -> None:
+    tokens = 50
+    q, k, v = case(tokens, 2, group, head_dim, seed=1)
+    caches = [Cache(isa, kv_type, k, v).store() for isa in ISAS]
+    keys, values = caches[0].rounded()
+    results = [c.attend(q, 0, window=window, softcap=softcap) for c in caches]
+    for position in (0, 1, 15, 16, 17, 31, 40, 49):
+        first = first_visible(position, window)
+        for head in range(2):
+            expected = exact_order(
+                q[position, head * group : (head + 1) * group],
+                keys[: position + 1, head],
+                values[: position + 1, head],
+                first,
+                softcap=softcap,
+            )
+            for result in results:
+                assert same_bits(result[position, head * group : (head + 1) * group], expected)
+
+
+@pytest.mark.parametrize("window", [0, 1100])
+def test_spans_are_merged_in_the_order_of_the_contract(window: int) -> None:
+    """A context of more than two spans, whole and through a window that starts inside one."""
+    tokens = 2 * 1024 + 77
+    q, k, v = case(tokens, 1, 2, 16, seed=2)
+    q = np.ascontiguousarray(q[-1:])
+    results = [Cache(isa, "f16", k, v).store().attend(q, tokens - 1, window=window) for isa in ISAS]
+    assert all(same_bits(r, results[0]) for r in results[1:])
+    keys, values = Cache(BEST, "f16", k, v).rounded()
+    expected = exact_order(q[0], keys[:, 0], values[:, 0], first_visible(tokens - 1, window))
+    assert same_bits(results[0][0], expected)
+
+
+def test_a_regrouped_reduction_has_other_bits() -> None:
+    """What the tests above would catch: the same attention, each step in another order."""
+    q, k, v = case(48, 1, 4, 64, seed=3)
+    cache = Cache(BEST, "f32", k, v).store()
+    ours = cache.attend(q[-1:].copy(), 47)[0]
+    assert same_bits(ours, exact_order(q[-1], k[:, 0], v[:, 0], 0))
+    # Dimensions reversed: only the order of each score's chain differs.
+    turned = exact_order(
+        np.ascontiguousarray(q[-1][:, ::-1]), np.ascontiguousarray(k[:, 0, ::-1]), v[:, 0], 0
+    )
+    # Tokens of each block reversed: only the order of the sums over tokens differs.
+    order = np.arange(48).reshape(-1, BLOCK)[:, ::-1].reshape(-1)
+    mirrored = exact_order(q[-1], k[order, 0], v[order, 0], 0)
+    # Blocks in another order: the running maximum and its rescaling differ.
+    late = np.roll(np.arange(48), BLOCK)
+    rolled = exact_order(q[-1], k[late, 0], v[late, 0], 0)
+    for regrouped in (turned, mirrored, rolled):
+        assert not same_bits(ours, regrouped)
+        assert np.abs(ours - regrouped).max() < 1e-5  # the same result, to rounding
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("window", [0, 23])
+def test_a_prompt_in_chunks_equals_the_whole(isa: str, kv_type: str, window: int) -> None:
+    """Each chunk stores its keys and values, then attends; later slots still hold NaN."""
+    tokens = 131
+    q, k, v = case(tokens, 2, 7, 32, seed=4, wild=True)
+    whole = Cache(isa, kv_type, k, v).store().attend(q, 0, window=window)
+    for chunk in (1, 7, 16, 64):
+        cache = Cache(isa, kv_type, k, v, seed=chunk)
+        for begin in range(0, tokens, chunk):
+            end = min(begin + chunk, tokens)
+            cache.store(begin, end)
+            part = cache.attend(q[begin:end], begin, window=window)
+            assert same_bits(part, whole[begin:end])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("group", [1, 7])
+def test_tiles_do_not_matter(isa: str, group: int) -> None:
+    tokens = 70
+    q, k, v = case(tokens, 1, group, 64, seed=5)
+    cache = Cache(isa, "f16", k, v).store()
+    whole = cache.attend(q, 0, tiles=[70])
+    for tiles in ([1] * 70, [16, 16, 16, 16, 6], [3, 67], [13, 1, 40, 16], [35, 35]):
+        assert same_bits(cache.attend(q, 0, tiles=tiles), whole)
+
+
+def test_physical_blocks_do_not_matter() -> None:
+    q, k, v = case(90, 2, 2, 64, seed=6)
+    whole = Cache(BEST, "f16", k, v, seed=1).store().attend(q, 0)
+    for seed in range(2, 6):
+        other = Cache(BEST, "f16", k, v, seed=seed, layers=3, layer=seed % 3).store()
+        assert same_bits(other.attend(q, 0), whole)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+def test_what_is_not_visible_is_never_read_into_a_result(isa: str, kv_type: str) -> None:
+    """NaN in keys before the window, in later tokens and in other blocks changes no bit."""
+    tokens, window, position = 75, 20, 49
+    q, k, v = case(tokens, 1, 7, 64, seed=7)
+    clean = Cache(isa, kv_type, k, v).store().attend(q[position:55].copy(), position, window=window)
+    dirty_k, dirty_v = k.copy(), v.copy()
+    for x in (dirty_k, dirty_v):
+        x[: position - window + 1] = np.nan
+        x[55:] = np.inf
+    dirty = Cache(isa, kv_type, dirty_k, dirty_v).store()
+    assert same_bits(dirty.attend(q[position:55].copy(), position, window=window), clean)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_nan_stays_with_its_query(isa: str) -> None:
+    q, k, v = case(40, 2, 7, 32, seed=8)
+    clean = Cache(isa, "f16", k, v).store().attend(q, 0)
+    q[21, 3, 5] = np.nan
+    q[30, 9, 0] = np.inf
+    result = Cache(isa, "f16", k, v).store().attend(q, 0)
+    assert np.isnan(result[21, 3]).all()
+    assert np.isnan(result[30, 9]).all()
+    hit = np.zeros((40, 14), bool)
+    hit[21, 3] = hit[30, 9] = True
+    assert same_bits(result[~hit], clean[~hit])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_values_beyond_fp16_reach_the_result(isa: str) -> None:
+    """An overflowing key or value is infinite in the cache, and is not hidden afterwards."""
+    q, k, v = case(20, 1, 1, 16, seed=9)
+    v[10, 0, 3] = 1e6
+    result = Cache(isa, "f16", k, v).store().attend(q, 0)
+    assert np.isfinite(result[:10]).all()
+    assert np.isinf(result[10:, 0, 3]).all()
+    assert np.isfinite(np.delete(result, 3, axis=2)).all()
+    k[12, 0, 0] = 1e6
+    q[:, 0, 0] = 1.0
+    result = Cache(isa, "f16", k, v).store().attend(q, 0)
+    assert np.isnan(result[12:]).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (600, 0.0), (0, 25.0)])
+def test_error_against_the_truth_is_that_of_plain_float32(
+    isa: str, kv_type: str, window: int, softcap: float
+) -> None:
+    """At most twice the error of a plain loop on the same rounded keys and values."""
+    tokens = 1500
+    q, k, v = case(tokens, 1, 16, 64, seed=10)
+    q = np.ascontiguousarray(q[-1:])
+    cache = Cache(isa, kv_type, k, v).store()
+    result = cache.attend(q, tokens - 1, window=window, softcap=softcap)[0]
+    keys, values = (x[:, 0] for x in cache.rounded())
+    first = first_visible(tokens - 1, window)
+    exact = truth(q[0], keys, values, first, softcap=softcap)
+    ours = np.abs(result - exact)
+    theirs = np.abs(plain(q[0], keys, values, first, softcap=softcap) - exact)
+    assert ours.max() <= 2 * theirs.max()
+    assert np.sqrt((ours**2).mean()) <= 2 * np.sqrt((theirs**2).mean())
+    assert exact.std() > 0.01
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("head_dim", [16, 80])
+def test_store_kv_rounds_and_places(isa: str, kv_type: str, head_dim: int) -> None:
+    tokens = 37
+    _, k, v = case(tokens, 3, 1, head_dim, seed=11, wild=True)
+    special = [65504.0, 65519.9, 65520.0, -1e9, 2.0**-24, 2.0**-25, 1.5 * 2.0**-25, np.inf, -0.0]
+    k[0, 0, : len(special)] = special
+    v[-1, 2, : len(special)] = special
+    cache = Cache(isa, kv_type, k, v).store()
+    keys, values = cache.planes()
+    dtype = keys.dtype
+    with np.errstate(over="ignore"):
+        k_rounded, v_rounded = k.astype(dtype), v.astype(dtype)
+    written = np.zeros((len(keys), BLOCK), bool)
+    for t in range(tokens):
+        block, slot = cache.block_table[t // BLOCK], t % BLOCK
+        written[block, slot] = True
+        assert same_bits(np.ascontiguousarray(keys[block, 1, :, :, slot]), k_rounded[t])
+        assert same_bits(np.ascontiguousarray(values[block, 1, :, slot]), v_rounded[t])
+    untouched = keys[:, 1].transpose(0, 3, 1, 2)[~written].tobytes()
+    untouched += values[:, 1].transpose(0, 2, 1, 3)[~written].tobytes()
+    untouched += keys[:, 0].tobytes() + values[:, 0].tobytes()
+    assert set(untouched) == {0xFF}
+
+
+def test_scratch_is_small_and_does_not_know_the_context() -> None:
+    sizes = [native.attention_scratch_bytes(dim) for dim in (16, 64, 128, 256)]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] < 512 * 1024
