@@ -12,8 +12,9 @@ import pytest
 
 from farthing.config import Rope
 from farthing.errors import UnsupportedArchitectureError
-from farthing.models.checkpoint import Checkpoint, GgufTokenizer, open_checkpoint
+from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.checkpoint.gguf import half_split_order
+from farthing.tokenization.source import GgufVocabulary
 
 SUPPORTED = ("llama", "qwen2")
 F32 = gguf.GGUFValueType.FLOAT32
@@ -173,18 +174,16 @@ def test_tokenizer_metadata(gguf_builder: Any, tmp_path: Path) -> None:
     }
     checkpoint = open_gguf(builder.write(tmp_path / "a.gguf"))
     tokenizer = checkpoint.tokenizer
-    assert isinstance(tokenizer, GgufTokenizer)
+    assert isinstance(tokenizer, GgufVocabulary)
     assert (tokenizer.model, tokenizer.pre) == ("gpt2", "qwen2")
     assert list(tokenizer.tokens) == tokens
     assert list(tokenizer.token_types) == [1, 1, 1, 3, 3, 3, 1]
-    assert list(tokenizer.scores) == [0.0, -1.0, -2.0, 0.0, 0.0, 0.0, 0.0]
     assert list(tokenizer.merges) == ["a b"]
-    assert dict(tokenizer.special_ids) == {"bos": 4, "eos": 3, "eot": 5}
-    assert (tokenizer.add_bos, tokenizer.add_eos) == (False, None)
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.other_eos_ids) == (4, 3, (5,))
+    assert (tokenizer.add_bos, tokenizer.add_eos) == (False, False)
     assert checkpoint.chat_template == "{{ messages }}"
     assert checkpoint.config.bos_token_id == 4
-    # the two that are named, then a control token known to end answers
-    assert checkpoint.config.eos_token_ids == (3, 5, 4)
+    assert checkpoint.config.eos_token_ids == (3, 5)
 
 
 def test_a_file_without_tokenizer_opens(gguf_builder: Any, tmp_path: Path) -> None:
@@ -211,13 +210,13 @@ def test_the_real_model_has_its_known_numbers(qwen_gguf: Path) -> None:
     assert config.rms_norm_eps == 1e-6
     assert config.rope == Rope(theta=1e6, dim=64)
     assert (config.attention_bias, config.tie_word_embeddings) == (True, False)
-    assert (config.bos_token_id, config.eos_token_ids) == (151643, (151645, 151643))
+    assert (config.bos_token_id, config.eos_token_ids) == (151643, (151645,))
     assert checkpoint.bytes_by_dtype() == {
         "q5_0": 266742784, "q8_0": 146105344, "q6_k": 42900480, "q4_k": 29417472, "f32": 286208,
     }  # fmt: skip
     assert checkpoint.nbytes == 485452288
     assert len(checkpoint.tensors) == 291
-    assert isinstance(checkpoint.tokenizer, GgufTokenizer)
+    assert isinstance(checkpoint.tokenizer, GgufVocabulary)
     assert (len(checkpoint.tokenizer.tokens), len(checkpoint.tokenizer.merges)) == (151936, 151387)
 
 

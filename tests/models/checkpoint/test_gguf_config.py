@@ -210,13 +210,6 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str, str]] = {
         }),
         "tokenizer.ggml.token_type", "1 elements for 2 tokens",
     ),
-    "scores not numbers": (
-        keys({
-            "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"],
-            "tokenizer.ggml.scores": ["x", "y"],
-        }),
-        "tokenizer.ggml.scores", "array of numbers",
-    ),
     "eos outside": (
         keys({
             "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a", "b"],

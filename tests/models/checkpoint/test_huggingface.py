@@ -18,7 +18,8 @@ from farthing.errors import (
     ModelNotFoundError,
     UnsupportedArchitectureError,
 )
-from farthing.models.checkpoint import Checkpoint, HuggingFaceTokenizer, open_checkpoint
+from farthing.models.checkpoint import Checkpoint, open_checkpoint
+from farthing.tokenization.source import JsonTokenizerFile
 
 Save = Callable[..., tuple[Any, Path]]
 INDEX = "model.safetensors.index.json"
@@ -344,12 +345,12 @@ def test_tokenizer_is_a_path_and_its_configuration(tmp_path: Path) -> None:
     write(tmp_path, CONFIG)
     assert open_directory(tmp_path).tokenizer is None
     (tmp_path / "tokenizer.json").write_text("{}")
-    assert open_directory(tmp_path).tokenizer == HuggingFaceTokenizer(
-        tmp_path / "tokenizer.json", {}
+    assert open_directory(tmp_path).tokenizer == JsonTokenizerFile(
+        tmp_path / "tokenizer.json", {}, open_directory(tmp_path).config.eos_token_ids
     )
     (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true}')
     tokenizer = open_directory(tmp_path).tokenizer
-    assert isinstance(tokenizer, HuggingFaceTokenizer)
+    assert isinstance(tokenizer, JsonTokenizerFile)
     assert dict(tokenizer.config) == {"add_bos_token": True}
 
 

@@ -10,8 +10,8 @@ from typing import Literal
 from farthing.config import ModelConfig
 from farthing.errors import ModelFormatError
 from farthing.models.checkpoint.tensor import TensorSource
-from farthing.models.checkpoint.tokenizer_source import TokenizerSource
 from farthing.program.ops import WeightSlot
+from farthing.tokenization.source import TokenizerSource
 
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"

@@ -21,7 +21,7 @@ from farthing.models.checkpoint.gguf_config import (
 )
 from farthing.models.checkpoint.gguf_file import GgufFile, read_gguf
 from farthing.models.checkpoint.gguf_names import canonical_name
-from farthing.models.checkpoint.gguf_tokenizer import end_token_ids, read_tokenizer
+from farthing.models.checkpoint.gguf_tokenizer import read_tokenizer
 from farthing.models.checkpoint.tensor import TensorSource
 
 
@@ -53,10 +53,7 @@ def open_gguf(path: Path, supported: Collection[str]) -> Checkpoint:
         vocab_size,
         frozenset(tensor.name for tensor in file.tensors),
         tensors.get(ROPE_FACTORS),
-        (
-            tokenizer.special_ids.get("bos") if tokenizer else None,
-            end_token_ids(tokenizer) if tokenizer else (),
-        ),
+        tokenizer,
     )
     if GGUF_ARCHITECTURES[architecture].interleaved_rope:
         tensors = {name: _half_split(name, t, config) for name, t in tensors.items()}

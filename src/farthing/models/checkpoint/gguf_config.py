@@ -18,6 +18,7 @@ from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.gguf_file import GgufFile
 from farthing.models.checkpoint.gguf_metadata import ValueType
 from farthing.models.checkpoint.tensor import TensorSource
+from farthing.tokenization.source import GgufVocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,12 @@ def read_config(
     vocab_size: int,
     tensor_names: frozenset[str],
     rope_factors: TensorSource | None,
-    token_ids: tuple[int | None, tuple[int, ...]],
+    vocabulary: GgufVocabulary | None,
 ) -> ModelConfig:
     """The configuration of ``architecture``, whose keys start with its name.
 
-    ``tensor_names`` are GGUF names, ``token_ids`` those of the first token and of the tokens that
-    end an answer. Raises :class:`ModelFormatError` naming the key that is missing or impossible.
+    ``tensor_names`` are GGUF names. Raises :class:`ModelFormatError` naming the key that is missing
+    or impossible.
     """
     key = f"{architecture}.".__add__
     hidden_size = fields.integer(key("embedding_length"), 1, limits.MAX_WIDTH)
@@ -90,9 +91,14 @@ def read_config(
         rope=_rope(fields, architecture, head_dim, rope_factors),
         attention_bias=has_bias if known_bias is None else known_bias,
         tie_word_embeddings="output.weight" not in tensor_names,
-        bos_token_id=token_ids[0],
-        eos_token_ids=token_ids[1],
+        bos_token_id=vocabulary.bos_id if vocabulary else None,
+        eos_token_ids=_end_ids(vocabulary) if vocabulary else (),
     )
+
+
+def _end_ids(vocabulary: GgufVocabulary) -> tuple[int, ...]:
+    ids = (vocabulary.eos_id, *vocabulary.other_eos_ids)
+    return tuple(dict.fromkeys(i for i in ids if i is not None))
 
 
 def _head_dim(fields: Fields, architecture: str, hidden_size: int, num_heads: int) -> int:

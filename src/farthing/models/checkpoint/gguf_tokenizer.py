@@ -1,17 +1,15 @@
-"""The tokenizer metadata of a GGUF file, and the ids of the tokens that end an answer."""
+"""The tokenizer metadata of a GGUF file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.gguf_metadata import NumberArray, StringArray, ValueType
-from farthing.models.checkpoint.tokenizer_source import GgufTokenizer
+from farthing.tokenization.source import GgufVocabulary
 
 _PREFIX = "tokenizer.ggml."
 _ID_SUFFIX = "_token_id"
-_CONTROL = 3
 _INTEGERS = frozenset(
     {
         ValueType.UINT8,
@@ -24,16 +22,11 @@ _INTEGERS = frozenset(
         ValueType.INT64,
     }
 )
-_FLOATS = frozenset({ValueType.FLOAT32, ValueType.FLOAT64})
 _NO_TOKEN = (-1, 2**32 - 1)  # written by converters of models without such a token
-_ENDS = ("eos", "eot", "eom")
-# Many files name one end token only, while their model was trained to end with others too.
-_END_TEXTS = frozenset(
-    {"<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "</s>"}
-)
+_OTHER_ENDS = ("eot", "eom")
 
 
-def read_tokenizer(fields: Fields, vocab_size: int) -> GgufTokenizer | None:
+def read_tokenizer(fields: Fields, vocab_size: int) -> GgufVocabulary | None:
     """The tokenizer, or None if the file has none.
 
     ``vocab_size`` is the number of rows of the embedding; there may be fewer tokens, not more.
@@ -49,33 +42,21 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> GgufTokenizer | None:
         fields.fail(tokens_key, "the vocabulary is missing or empty")
     if len(tokens) > vocab_size:
         fields.fail(tokens_key, f"{len(tokens)} tokens for an embedding of {vocab_size} rows")
-    token_types = _numbers(fields, f"{_PREFIX}token_type", _INTEGERS, len(tokens))
-    scores = _numbers(fields, f"{_PREFIX}scores", _FLOATS, len(tokens))
-    return GgufTokenizer(
-        file=fields.file,
+    token_types = _integers(fields, f"{_PREFIX}token_type", len(tokens))
+    ids = _special_ids(fields, vocab_size)
+    return GgufVocabulary(
         model=model,
-        pre=fields.optional_text(f"{_PREFIX}pre"),
+        pre=fields.optional_text(f"{_PREFIX}pre") or "",
         tokens=tokens,
         token_types=tuple(token_types.integers()) if token_types else (),
-        scores=tuple(scores.floats()) if scores else (),
         merges=_strings(fields, f"{_PREFIX}merges"),
-        special_ids=MappingProxyType(_special_ids(fields, vocab_size)),
+        bos_id=ids.get("bos"),
+        eos_id=ids.get("eos"),
         add_bos=fields.optional_boolean(f"{_PREFIX}add_bos_token"),
-        add_eos=fields.optional_boolean(f"{_PREFIX}add_eos_token"),
-        add_space_prefix=fields.optional_boolean(f"{_PREFIX}add_space_prefix"),
+        add_eos=fields.optional_boolean(f"{_PREFIX}add_eos_token") or False,
+        other_eos_ids=tuple(ids[name] for name in _OTHER_ENDS if name in ids),
+        file=fields.file,
     )
-
-
-def end_token_ids(tokenizer: GgufTokenizer) -> tuple[int, ...]:
-    """Ids that end an answer: those the file names, then control tokens known to be ends."""
-    ids = [tokenizer.special_ids[name] for name in _ENDS if name in tokenizer.special_ids]
-    if tokenizer.token_types:
-        ids.extend(
-            index
-            for index, kind in enumerate(tokenizer.token_types)
-            if kind == _CONTROL and tokenizer.tokens[index] in _END_TEXTS
-        )
-    return tuple(dict.fromkeys(ids))
 
 
 def _special_ids(fields: Fields, vocab_size: int) -> dict[str, int]:
@@ -95,15 +76,12 @@ def _strings(fields: Fields, key: str) -> Sequence[str]:
     return value
 
 
-def _numbers(
-    fields: Fields, key: str, kinds: frozenset[ValueType], count: int
-) -> NumberArray | None:
+def _integers(fields: Fields, key: str, count: int) -> NumberArray | None:
     if key not in fields:
         return None
     value = fields.values[key]
-    if not isinstance(value, NumberArray) or value.kind not in kinds:
-        expected = "numbers" if kinds is _FLOATS else "integers"
-        fields.fail(key, f"must be an array of {expected}")
+    if not isinstance(value, NumberArray) or value.kind not in _INTEGERS:
+        fields.fail(key, "must be an array of integers")
     if len(value) != count:
         fields.fail(key, f"has {len(value)} elements for {count} tokens")
     return value

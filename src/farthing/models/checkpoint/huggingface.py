@@ -15,7 +15,7 @@ from farthing.models.checkpoint.huggingface_config import read_config
 from farthing.models.checkpoint.json_file import MAX_JSON, read_json_object
 from farthing.models.checkpoint.safetensors_file import SafetensorsTensor, read_safetensors
 from farthing.models.checkpoint.tensor import TensorSource
-from farthing.models.checkpoint.tokenizer_source import HuggingFaceTokenizer
+from farthing.tokenization.source import JsonTokenizerFile
 
 _DTYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 _WHOLE = "model.safetensors"
@@ -44,7 +44,9 @@ def open_huggingface(path: Path, supported: Collection[str]) -> Checkpoint:
         tokenizer_config = MappingProxyType(read_json_object(path / "tokenizer_config.json"))
     tokenizer = None
     if _exists(path / "tokenizer.json"):
-        tokenizer = HuggingFaceTokenizer(path / "tokenizer.json", tokenizer_config)
+        tokenizer = JsonTokenizerFile(
+            path / "tokenizer.json", tokenizer_config, config.eos_token_ids
+        )
     return Checkpoint(
         path=path,
         format="huggingface",
