@@ -18,7 +18,8 @@ from farthing.engine.outputs import RequestOutput, StreamChunk
 from farthing.errors import InvalidParameterError
 from farthing.program.native import KvDtype
 from farthing.sampling.params import SamplingParams
-from farthing.tokenization.chat_template import ChatTemplate, encode_chat
+from farthing.tokenization.chat import can_chat, chat_template_of, encode_chat
+from farthing.tokenization.chat_template import ChatTemplate
 from farthing.tokenization.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
@@ -146,13 +147,13 @@ class LLM:
     def chat_template(self) -> ChatTemplate:
         """The model's chat template. Raises :class:`ChatTemplateError` if it has none."""
         if self._template is None:
-            self._template = ChatTemplate.for_tokenizer(self._template_source, self.tokenizer)
+            self._template = chat_template_of(self._template_source, self.tokenizer)
         return self._template
 
     @property
     def has_chat_template(self) -> bool:
         """True when conversations can be encoded."""
-        return ChatTemplate.available(self._template_source, self.tokenizer)
+        return can_chat(self._template_source, self.tokenizer)
 
     def _encode(self, prompt: Prompt) -> tuple[str | None, Sequence[int]]:
         if isinstance(prompt, Mapping):

@@ -31,7 +31,7 @@ class OutputProcessor:
         self.error: FarthingError | None = None  # for the request's owner to raise
         self._tokenizer = tokenizer
         self._detokenizer = IncrementalDetokenizer(
-            tokenizer, skip_special=params.skip_special_tokens
+            tokenizer, params.skip_special_tokens, continuation=True
         )
         self._stops = StopStrings(
             params.stop_strings, include_stop=params.include_stop_str_in_output
@@ -54,7 +54,7 @@ class OutputProcessor:
             self.logprobs.append(
                 {
                     entry.token_id: Logprob(
-                        entry.logprob, entry.rank, self._tokenizer.decode([entry.token_id], False)
+                        entry.logprob, entry.rank, self._tokenizer.decode([entry.token_id], skip_special=False)
                     )
                     for entry in event.logprobs
                 }
@@ -64,12 +64,12 @@ class OutputProcessor:
         text = "" if by_token else self._detokenizer.push(event.token)
         if ended is not None:
             text += self._detokenizer.flush()
-        emit, stop = self._stops.push(text)
-        if stop is None and ended is not None:
-            emit += self._stops.flush()
+        emit = self._stops.push(text).text
+        if ended is not None:
+            emit += self._stops.flush().text
         self._text.append(emit)
         self._pending.append(StreamChunk(emit, [event.token]))
-        return stop
+        return self._stops.matched
 
     def take(self) -> list[StreamChunk]:
         """Chunks since the last call; the last of a finished request carries its end.
