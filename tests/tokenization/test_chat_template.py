@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from farthing.errors import ChatTemplateError
 from farthing.tokenization import (
     ChatTemplate,
     GgufVocabulary,
-    JsonTokenizerFile,
     Tokenizer,
     chat_template_of,
     encode_chat,

@@ -54,7 +54,9 @@ class OutputProcessor:
             self.logprobs.append(
                 {
                     entry.token_id: Logprob(
-                        entry.logprob, entry.rank, self._tokenizer.decode([entry.token_id], skip_special=False)
+                        entry.logprob,
+                        entry.rank,
+                        self._tokenizer.decode([entry.token_id], skip_special=False),
                     )
                     for entry in event.logprobs
                 }

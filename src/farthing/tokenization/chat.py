@@ -41,7 +41,7 @@ def encode_chat(
 
 def can_chat(template: str | None, tokenizer: Tokenizer) -> bool:
     """True if :func:`chat_template_of` has a template to compile."""
-    return template is not None or _CHATML_MARKS <= set(tokenizer.control_tokens)
+    return template is not None or set(tokenizer.control_tokens) >= _CHATML_MARKS
 
 
 def chat_template_of(template: str | None, tokenizer: Tokenizer) -> ChatTemplate:
