@@ -162,5 +162,5 @@ FARTHING_BIND(attention) {
            nb::arg("k"), nb::arg("v"))
       .def("attend", &TestPool::attend, nb::arg("layer"), nb::arg("block_table"),
            nb::arg("position"), nb::arg("q"), nb::arg("scale"), nb::arg("softcap") = 0.0f,
-           nb::arg("window") = 0, nb::arg("tiles"));
+           nb::arg("window") = 0, nb::kw_only(), nb::arg("tiles"));
 }

@@ -156,18 +156,17 @@ class LLM:
         return can_chat(self._template_source, self.tokenizer)
 
     def _encode(self, prompt: Prompt) -> tuple[str | None, Sequence[int]]:
+        given: Any = prompt
         if isinstance(prompt, Mapping):
-            prompt = (
-                prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
-            )
-        if isinstance(prompt, str):
-            return prompt, self.tokenizer.encode(prompt, allow_control=True)
-        for token in prompt:
+            given = prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
+        if isinstance(given, str):
+            return given, self.tokenizer.encode(given, allow_control=True)
+        for token in given:
             if not 0 <= token < self.config.vocab_size:
                 raise InvalidParameterError(
                     f"prompt: token id {token} must be from 0 below {self.config.vocab_size}"
                 )
-        return None, list(prompt)
+        return None, list(given)
 
     def _prepare(
         self, prompt: str | None, ids: Sequence[int], params: SamplingParams

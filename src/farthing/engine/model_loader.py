@@ -10,7 +10,12 @@ from farthing import machine
 from farthing.config import ModelConfig
 from farthing.engine.block_pool import BLOCK_TOKENS, blocks_for
 from farthing.engine.runner import Runner
-from farthing.errors import ContextLengthError, InsufficientMemoryError, InvalidParameterError
+from farthing.errors import (
+    ContextLengthError,
+    InsufficientMemoryError,
+    InvalidParameterError,
+    ModelNotFoundError,
+)
 from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoint
 from farthing.models.registry import build_program, supported_architectures
 from farthing.program.native import KvCache, KvDtype, NativeExecutor, load_weights
@@ -69,7 +74,8 @@ def load_model(
     check_tensors(checkpoint, program.weights)
     num_threads = options.num_threads or machine.default_threads()
 
-    weight_bytes = sum(checkpoint.tensors[slot.name].nbytes for slot in program.weights)
+    sources = [checkpoint.tensors[slot.name] for slot in program.weights]
+    weight_bytes = sum(source.rows * source.row_nbytes for source in sources)
     token_bytes = kv_bytes_per_token(program, options.kv_cache_dtype)
     available = machine.memory_available()
     max_model_len, kv_tokens = _fit(config, options, weight_bytes, token_bytes, available)
@@ -82,6 +88,11 @@ def load_model(
         if progress is not None:
             progress(done, weight_bytes)
 
+    if checkpoint.tokenizer is None:
+        raise ModelNotFoundError(
+            f"{path}: the model has no tokenizer; tokenizer.json (or, in a GGUF file, "
+            "tokenizer.ggml metadata) is needed"
+        )
     tokenizer = Tokenizer.from_source(checkpoint.tokenizer)
     weights = load_weights(program, checkpoint.tensors, num_threads=num_threads, progress=advance)
     if progress is not None:

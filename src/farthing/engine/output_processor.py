@@ -14,6 +14,7 @@ from farthing.engine.outputs import (
 )
 from farthing.engine.request import Request
 from farthing.errors import FarthingError
+from farthing.sampling.sampler import TokenLogprob
 from farthing.tokenization.detokenizer import IncrementalDetokenizer
 from farthing.tokenization.stop import StopStrings
 from farthing.tokenization.tokenizer import Tokenizer
@@ -51,16 +52,7 @@ class OutputProcessor:
             )
             return None
         if self.logprobs is not None and event.logprobs is not None:
-            self.logprobs.append(
-                {
-                    entry.token_id: Logprob(
-                        entry.logprob,
-                        entry.rank,
-                        self._tokenizer.decode([entry.token_id], skip_special=False),
-                    )
-                    for entry in event.logprobs
-                }
-            )
+            self.logprobs.append({entry.token_id: self._logprob(entry) for entry in event.logprobs})
         ended = self.request.finish_reason
         by_token = ended == "stop" and event.token in self.request.stop_token_ids
         text = "" if by_token else self._detokenizer.push(event.token)
@@ -116,6 +108,10 @@ class OutputProcessor:
             finished=request.finished,
             metrics=self.metrics,
         )
+
+    def _logprob(self, entry: TokenLogprob) -> Logprob:
+        text = self._tokenizer.decode([entry.token_id], skip_special=False)
+        return Logprob(entry.logprob, entry.rank, text)
 
     def _measure(self) -> None:
         now = time.perf_counter()

@@ -227,7 +227,7 @@ class _Emitter:
             case Gated(activation=activation):
                 self.native.gated(i.inputs[0], activation, i.out, list(i.rounded))
             case Add():
-                self.native.add(*i.inputs, i.out)
+                self.native.add(i.inputs[0], i.inputs[1], i.out)
             case Scale(factor=factor):
                 self.native.scale(i.inputs[0], factor, i.out)
             case Softcap(cap=cap):
@@ -247,7 +247,7 @@ class _Emitter:
     def _attention(self, i: Instruction, op: Attention) -> None:
         if op.rope not in self.ropes:
             base = _native.rope_inverse_frequencies(op.rope.theta, op.rope.dim)
-            frequencies = scale_inverse_frequencies(base, op.rope.scaling)
+            frequencies = scale_inverse_frequencies(base.tolist(), op.rope.scaling)
             self.ropes[op.rope] = self.native.rope(frequencies, 1.0)
         self.native.attention(
             qkv=i.inputs[0],
@@ -270,4 +270,4 @@ class _Emitter:
     def _vector(self, name: str) -> list[float]:
         weight = self.weights[name]
         assert isinstance(weight, np.ndarray)
-        return weight.tolist()
+        return [float(x) for x in weight]

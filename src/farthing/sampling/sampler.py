@@ -37,13 +37,14 @@ def sample(logits: NDArray[np.float32], rows: Sequence[SampledRow]) -> list[int]
     logit / temperature plus Gumbel noise keyed by (seed, choice, position, token), so the draw does
     not depend on other rows. A row without a finite maximum (NaN) gives -1.
     """
-    return _native.sample_rows(
+    tokens = _native.sample_rows(
         logits,
         np.array([row.temperature for row in rows], np.float32),
         np.array([row.seed for row in rows], np.uint64),
         np.array([row.choice for row in rows], np.uint32),
         np.array([row.position for row in rows], np.uint32),
-    ).tolist()
+    )
+    return [int(token) for token in tokens]
 
 
 def top_logprobs(logits: NDArray[np.float32], chosen: int, n: int) -> list[TokenLogprob]:
