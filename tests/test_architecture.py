@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"llm", "sampling", "engine"},
 }
 ANYWHERE = {"errors", "config", "machine"}
-NATIVE_IMPORTERS = {"program/native.py", "sampling/sampler.py", "cli/doctor"}
+NATIVE_IMPORTERS = {"program/native.py", "sampling/", "machine.py", "cli/doctor/"}
 PURE = {"engine/request.py", "engine/block_pool.py", "engine/scheduler.py"}
 NOT_PURE = {"numpy", "farthing.program", "farthing._native"}
 
