@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from farthing import _native
+from farthing import _native, machine
 from farthing.program.lowering import Instruction, LoweredProgram, lower
 from farthing.program.ops import (
     Add,
@@ -140,7 +140,7 @@ class NativeExecutor:
         self.max_rows = max_rows
         self._threads = _native.ThreadPool(num_threads)
         self._lowered = lower(program, lambda name: _activation_group(weights[name]))
-        self._native = _emit(self._lowered, weights, max_rows, isa or _native.isa())
+        self._native = _emit(self._lowered, weights, max_rows, isa or machine.active_isa())
         self._outputs: dict[str, FloatArray] = {}
 
     @property
