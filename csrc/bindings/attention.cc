@@ -185,6 +185,6 @@ FARTHING_BIND(attention) {
       .def("store", &TestPool::store, nb::arg("layer"), nb::arg("block"), nb::arg("slot"),
            nb::arg("k"), nb::arg("v"))
       .def("attend", &TestPool::attend, nb::arg("layer"), nb::arg("block_table"),
-           nb::arg("position"), nb::arg("q"), nb::arg("scale"), nb::arg("softcap") = 0.0f,
-           nb::arg("window") = 0, nb::arg("tiles"));
+           nb::arg("position"), nb::arg("q"), nb::arg("scale"), nb::arg("softcap"),
+           nb::arg("window"), nb::arg("tiles"));
 }

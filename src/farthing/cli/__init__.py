@@ -1,1 +1,1 @@
-
+"""The ``farthing`` command: one file per verb."""

@@ -1,1 +1,1 @@
-
+"""The engine: requests, blocks, schedule, steps."""

@@ -6,7 +6,7 @@ are named slots with shapes. What each operation computes is defined by ``refere
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Literal
 
@@ -99,7 +99,13 @@ class Gated:
 
 @dataclass(frozen=True, slots=True)
 class Moe:
-    """Mixture of gated experts, the ``top_k`` of ``router``, ties by expert id."""
+    """Mixture of gated experts, then ``+ add``.
+
+    Each row alone: probabilities are ``softmax(x @ router.T)`` over all experts; the ``top_k``
+    largest are chosen, ties by lower expert id, and weigh the outputs of their experts
+    ``down[e] @ (act(gate) * up)`` with ``(gate, up)`` the halves of ``gate_up[e] @ x``. The
+    weighted outputs are added in ascending expert id.
+    """
 
     out: Value
     x: Value
@@ -107,7 +113,7 @@ class Moe:
     gate_up: str  # (experts, 2 * expert_width, width)
     down: str  # (experts, width, expert_width)
     top_k: int
-    normalize: bool  # weights of the chosen experts sum to one
+    normalize: bool  # divide the chosen probabilities by their sum
     activation: Literal["silu", "gelu_tanh"]
     add: Value | None
 
@@ -159,7 +165,7 @@ class Tap:
     name: str
 
 
-Op = (
+ValueOp = (
     Embed
     | RmsNorm
     | Linear
@@ -171,8 +177,16 @@ Op = (
     | Softcap
     | LogitRows
     | HiddenRows
-    | Tap
 )
+"""Operations that make a value, their ``out``."""
+
+Op = ValueOp | Tap
+
+
+def inputs(op: Op) -> tuple[Value, ...]:
+    """The values that ``op`` reads."""
+    read = (getattr(op, field.name) for field in fields(op) if field.name != "out")
+    return tuple(value for value in read if isinstance(value, Value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,209 @@
+// Matrix, and entries by which tests reach the linear kernels of a chosen instruction set.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+
+#include "bindings/registry.h"
+#include "core/isa.h"
+#include "core/matrix.h"
+#include "kernels/linear/layout.h"
+#include "kernels/linear/linear.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace farthing {
+namespace {
+
+template <class T, size_t kDims>
+using Input = nb::ndarray<const T, nb::ndim<kDims>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;  // of any shape
+template <class T>
+using Output = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
+
+// (rows, cols) array owning new memory.
+template <class T>
+Output<T> new_array(size_t rows, size_t cols, T fill) {
+  T* data = new T[rows * cols];
+  std::fill(data, data + rows * cols, fill);
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return Output<T>(data, {rows, cols}, owner);
+}
+
+const LinearKernels& kernels_named(const std::string& name) {
+  const std::optional<Isa> isa = parse_isa(name);
+  if (!isa || !isa_supported(*isa))
+    throw std::invalid_argument("instruction set '" + name + "' cannot run on this machine");
+  return linear_kernels(*isa);
+}
+
+std::string sizes(size_t a, size_t b) { return std::to_string(a) + " and " + std::to_string(b); }
+
+struct Quantized {
+  size_t rows, cols, stride;
+  int32_t group;
+  std::vector<int8_t> codes;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+
+  Quantized(const LinearKernels& kernels, const float* x, size_t rows_, size_t cols_,
+            int32_t group_)
+      : rows(rows_), cols(cols_), stride((cols_ + 63) / 64 * 64 + 64), group(group_),
+        codes(rows * stride), scales(rows * (cols / group)),
+        sums(rows * ((cols + kSumRun - 1) / kSumRun)) {
+    for (size_t t = 0; t < rows; ++t)
+      kernels.quantize_row(x + t * cols, static_cast<int32_t>(cols), group, &codes[t * stride],
+                           &scales[t * (cols / group)],
+                           &sums[t * ((cols + kSumRun - 1) / kSumRun)]);
+  }
+};
+
+// One call of the kernel: row blocks [0] to [1] of the matrix, rows [2] to [3] of x.
+using Split = std::tuple<int32_t, int32_t, int32_t, int32_t>;
+
+Output<float> linear(const Matrix& matrix, Input<float, 2> x, const std::string& isa,
+                     std::optional<Input<float, 1>> bias, std::optional<Input<float, 2>> add,
+                     std::optional<std::vector<Split>> splits, bool in_place, size_t padding) {
+  const LinearKernels& kernels = kernels_named(isa);
+  const size_t tokens = x.shape(0), cols = x.shape(1), rows = static_cast<size_t>(matrix.rows());
+  if (cols != static_cast<size_t>(matrix.cols()))
+    throw std::invalid_argument("columns of x and of the matrix differ: " +
+                                sizes(cols, static_cast<size_t>(matrix.cols())));
+  if (bias && bias->shape(0) != rows)
+    throw std::invalid_argument("bias and matrix rows differ: " + sizes(bias->shape(0), rows));
+  if (add && (add->shape(0) != tokens || add->shape(1) != rows))
+    throw std::invalid_argument("add and result differ in shape");
+  if (!splits)
+    splits = {{0, matrix.row_blocks(), 0, static_cast<int32_t>(tokens)}};
+  for (const auto& [b0, b1, t0, t1] : *splits)
+    if (b0 < 0 || b1 > matrix.row_blocks() || t0 < 0 || t1 > static_cast<int32_t>(tokens))
+      throw std::invalid_argument("a split reaches outside the result");
+
+  const size_t stride = rows + padding;
+  Output<float> out = new_array(tokens, stride, std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> added;
+  const float* add_data = nullptr;
+  if (add) {
+    if (!in_place) added.resize(tokens * stride);
+    float* to = in_place ? out.data() : added.data();
+    for (size_t t = 0; t < tokens; ++t)
+      std::memcpy(to + t * stride, add->data() + t * rows, rows * sizeof(float));
+    add_data = to;
+  }
+  const int32_t group = scheme_info(matrix.scheme()).activation_group;
+  std::optional<Quantized> q;
+  Activations a{};
+  a.cols = static_cast<int32_t>(cols);
+  if (group == 0) {
+    a.values = x.data();
+  } else {
+    q.emplace(kernels, x.data(), tokens, cols, group);
+    a.codes = q->codes.data();
+    a.scales = q->scales.data();
+    a.sums = q->sums.data();
+    a.group = group;
+    a.code_stride = q->stride;
+  }
+  nb::gil_scoped_release release;
+  for (const auto& [b0, b1, t0, t1] : *splits)
+    kernels.linear(matrix.view(), b0, b1, a, t0, t1, bias ? bias->data() : nullptr, add_data,
+                   out.data(), stride);
+  return out;
+}
+
+nb::tuple quantize_rows(Input<float, 2> x, int32_t group, const std::string& isa) {
+  const LinearKernels& kernels = kernels_named(isa);
+  const size_t rows = x.shape(0), cols = x.shape(1);
+  if (group <= 0 || group % kSumRun != 0 || cols % static_cast<size_t>(group) != 0)
+    throw std::invalid_argument("columns and group do not divide: " +
+                                sizes(cols, static_cast<size_t>(group)));
+  const size_t groups = cols / static_cast<size_t>(group), runs = cols / kSumRun;
+  Output<int8_t> codes = new_array<int8_t>(rows, cols, 0);
+  Output<float> scales = new_array<float>(rows, groups, 0.0f);
+  Output<int32_t> sums = new_array<int32_t>(rows, runs, 0);
+  for (size_t t = 0; t < rows; ++t)
+    kernels.quantize_row(x.data() + t * cols, static_cast<int32_t>(cols), group,
+                         codes.data() + t * cols, scales.data() + t * groups,
+                         sums.data() + t * runs);
+  return nb::make_tuple(codes, scales, sums);
+}
+
+Output<float> dequantize(const Matrix& matrix, int64_t first, int64_t count,
+                         std::optional<std::string> isa) {
+  matrix.check_rows(first, count);
+  const LinearKernels& kernels = isa ? kernels_named(*isa) : linear_kernels(active_isa());
+  const size_t cols = static_cast<size_t>(matrix.cols());
+  Output<float> out = new_array(static_cast<size_t>(count), cols, 0.0f);
+  nb::gil_scoped_release release;
+  for (int64_t i = 0; i < count; ++i)
+    kernels.dequantize_row(matrix.view(), static_cast<int32_t>(first + i),
+                           out.data() + static_cast<size_t>(i) * cols);
+  return out;
+}
+
+nb::list schemes() {
+  nb::list list;
+  for (int i = 0; i < kNumSchemes; ++i) {
+    const SchemeInfo& info = scheme_info(static_cast<Scheme>(i));
+    nb::dict row;
+    row["name"] = info.name;
+    row["block_cols"] = info.block_cols;
+    row["block_bytes"] = info.block_bytes;
+    row["activation_group"] = info.activation_group;
+    list.append(row);
+  }
+  return list;
+}
+
+}  // namespace
+
+FARTHING_BIND(linear) {
+  nb::class_<Matrix>(m, "Matrix",
+                     "A weight matrix (rows, cols) in the packed layout, zero until packed.")
+      .def(
+          "__init__",
+          [](Matrix* self, const std::string& scheme, int32_t rows, int32_t cols) {
+            new (self) Matrix(parse_scheme(scheme), rows, cols);
+          },
+          "scheme"_a, "rows"_a, "cols"_a)
+      .def(
+          "pack",
+          [](Matrix& self, int64_t first_row, Bytes source) {
+            nb::gil_scoped_release release;
+            return self.pack(first_row, source.data(), source.size());
+          },
+          "first_row"_a, "source"_a,
+          "Pack checkpoint bytes into rows first_row.. and return how many rows they were. Threads "
+          "may pack disjoint rows at once. Raises ValueError for sizes that do not fit.")
+      .def("dequantize", &dequantize, "first"_a, "count"_a, "isa"_a = nb::none(),
+           "Rows first.. as float32 (count, cols), bit for bit the checkpoint format's values.")
+      .def_prop_ro("scheme", [](const Matrix& self) { return scheme_info(self.scheme()).name; })
+      .def_prop_ro("rows", &Matrix::rows)
+      .def_prop_ro("cols", &Matrix::cols)
+      .def_prop_ro("row_blocks", &Matrix::row_blocks)
+      .def_prop_ro("nbytes", &Matrix::nbytes)
+      .def_prop_ro(
+          "activation_group",
+          [](const Matrix& self) { return scheme_info(self.scheme()).activation_group; },
+          "Columns that share a scale when activations become int8; 0: they stay float32.");
+
+  m.def("schemes", &schemes, "Weight schemes the kernels serve: name, block and activation sizes.");
+  m.def("linear", &linear, "matrix"_a, "x"_a, "isa"_a, nb::kw_only(), "bias"_a = nb::none(),
+        "add"_a = nb::none(), "splits"_a = nb::none(), "in_place"_a = false, "padding"_a = 0,
+        "x (T, cols) @ matrix.T (+ bias) (+ add) -> (T, rows + padding), by the kernels of one "
+        "instruction set. splits: (block_begin, block_end, row_begin, row_end) per kernel call; "
+        "what no call writes stays NaN. in_place: add lies in the result's memory.");
+  m.def("quantize_rows", &quantize_rows, "x"_a, "group"_a, "isa"_a,
+        "x (T, cols) -> int8 codes (T, cols), scales (T, cols / group), sums (T, cols / 16).");
+}
+
+}  // namespace farthing

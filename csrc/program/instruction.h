@@ -1,0 +1,68 @@
+// One op of a native program: splits itself into tiles that any thread may run in any order.
+#pragma once
+
+#include <cstdint>
+
+#include "core/aligned_buffer.h"
+#include "program/step.h"
+
+namespace farthing {
+
+// A value's memory: rows are contiguous. `data` of an output buffer is set before each run.
+struct FloatBuffer {
+  RowKind rows;
+  int32_t width;
+  float* data = nullptr;
+  AlignedBuffer memory;
+
+  float* row(int32_t i) const { return data + static_cast<size_t>(i) * width; }
+};
+
+// Activations rounded to int8 for integer linear ops (linear.h, quantize_row).
+struct Int8Buffer {
+  RowKind rows;
+  int32_t cols;
+  int32_t group;
+  AlignedBuffer codes_memory, scales_memory, sums_memory;
+
+  size_t code_stride() const { return (static_cast<size_t>(cols) + 63) / 64 * 64; }
+  int32_t groups() const { return cols / group; }
+  int32_t sums_per_row() const { return (cols + 15) / 16; }
+  int8_t* codes(int32_t row) { return codes_memory.as<int8_t>() + row * code_stride(); }
+  float* scales(int32_t row) { return scales_memory.as<float>() + static_cast<size_t>(row) * groups(); }
+  int32_t* sums(int32_t row) {
+    return sums_memory.as<int32_t>() + static_cast<size_t>(row) * sums_per_row();
+  }
+};
+
+// A slice of rows or blocks, the ordinary shape of a tile.
+struct Range {
+  int32_t begin, end;
+};
+
+// Cuts 0..count into equal tiles of `size`.
+struct Tiling {
+  int32_t count = 0, size = 1;
+  int32_t tiles() const { return (count + size - 1) / size; }
+  Range at(int32_t tile) const {
+    const int32_t begin = tile * size;
+    return {begin, begin + size < count ? begin + size : count};
+  }
+  // About four tiles a thread, so that a slow core does not hold the others up.
+  static Tiling balanced(int32_t count, int threads) {
+    const int32_t wanted = 4 * threads;
+    return {count, count > wanted ? (count + wanted - 1) / wanted : 1};
+  }
+};
+
+class Instruction {
+ public:
+  virtual ~Instruction() = default;
+  // Called once before each pass by one thread; returns the number of tiles.
+  virtual int32_t plan(const Step& step, int threads) = 0;
+  // Called for each tile once. scratch: scratch_bytes() bytes of the calling thread's own.
+  virtual void run(int32_t tile, const Step& step, uint8_t* scratch) const = 0;
+  virtual size_t scratch_bytes() const { return 0; }
+};
+
+}  // namespace farthing

@@ -1,0 +1,45 @@
+// A linear op over several stacked weight matrices that share their input.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/matrix.h"
+#include "kernels/linear/linear.h"
+#include "program/instruction.h"
+
+namespace farthing {
+
+// One matrix of the stack. `rounded` is the input in the form its scheme needs, or null for the
+// float schemes.
+struct LinearSegment {
+  std::shared_ptr<const Matrix> matrix;
+  std::vector<float> bias;  // (rows) or empty
+  Int8Buffer* rounded;
+};
+
+class LinearInstruction : public Instruction {
+ public:
+  LinearInstruction(const LinearKernels& kernels, const FloatBuffer* x, RowKind rows,
+                    std::vector<LinearSegment> segments, const FloatBuffer* add, FloatBuffer* out);
+  int32_t plan(const Step& step, int threads) override;
+  void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
+
+ private:
+  struct Tile {
+    int32_t segment, first_output;
+    Range blocks, rows;
+  };
+
+  const LinearKernels& kernels_;
+  const FloatBuffer* x_;  // null when every segment reads int8
+  RowKind rows_;
+  std::vector<LinearSegment> segments_;
+  const FloatBuffer* add_;
+  FloatBuffer* out_;
+  std::vector<Tile> tiles_;
+  int32_t planned_rows_ = -1;
+  int planned_threads_ = 0;
+};
+
+}  // namespace farthing

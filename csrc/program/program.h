@@ -1,0 +1,94 @@
+// A native program: a flat list of instructions over buffers, played in one call by a thread team.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/isa.h"
+#include "core/matrix.h"
+#include "core/threads.h"
+#include "kernels/attention/attention.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/linear/linear.h"
+#include "program/attention_instructions.h"
+#include "program/instruction.h"
+#include "program/linear_instruction.h"
+#include "program/step.h"
+
+namespace farthing {
+
+// Built once by the lowering (src/farthing/program/lowering.py): buffers first, then instructions
+// in execution order. Buffers and ropes are named by the index the add_* call returned.
+class Program {
+ public:
+  // max_rows: most rows of any kind in one pass; buffers have that many.
+  Program(Isa isa, int32_t max_rows);
+
+  int32_t add_float_buffer(RowKind rows, int32_t width);
+  int32_t add_int8_buffer(RowKind rows, int32_t cols, int32_t group);
+  // A float buffer whose memory the caller of run() gives, in the order of these calls.
+  int32_t add_output(RowKind rows, int32_t width);
+  int32_t add_rope(std::vector<double> inverse_frequencies, double magnitude);
+
+  // A row's destination: `values` is a float buffer or -1; `rounded` are int8 buffers.
+  struct Sink {
+    int32_t values;
+    std::vector<int32_t> rounded;
+  };
+  struct Segment {
+    std::shared_ptr<const Matrix> matrix;
+    std::vector<float> bias;
+    int32_t rounded;  // int8 buffer or -1
+  };
+
+  void embed(std::shared_ptr<const Matrix> table, int32_t out);
+  void rms_norm(int32_t x, std::vector<float> weight, float eps, const Sink& out);
+  void quantize(int32_t x, const Sink& out);
+  void linear(int32_t x, std::vector<Segment> segments, int32_t add, int32_t out);
+  void store_kv(const AttentionShape& shape, int32_t layer, int32_t rope, int32_t qkv);
+  void attend(const AttentionShape& shape, int32_t layer, int32_t qkv, int32_t out);
+  void gated(int32_t x, Activation activation, const Sink& out);
+  void add(int32_t a, int32_t b, int32_t out);
+  void scale(int32_t x, float factor, int32_t out);
+  void softcap(int32_t x, float cap, int32_t out);
+  void copy_rows(int32_t x, int32_t out);
+
+  // Plays every instruction. outputs: one pointer for each add_output, of (rows, width) floats.
+  // One caller at a time; a second waits.
+  void run(ThreadPool& pool, const Step& step, const std::vector<float*>& outputs);
+
+  int32_t max_rows() const { return max_rows_; }
+  size_t workspace_bytes() const { return workspace_bytes_; }
+  const std::vector<int32_t>& outputs() const { return outputs_; }
+  const FloatBuffer& float_buffer(int32_t index) const;
+  int32_t vocab_size() const { return vocab_size_; }
+
+ private:
+  FloatBuffer* values(int32_t index);  // null for -1; throws std::out_of_range
+  Int8Buffer* rounded(int32_t index);
+  RowSink sink(const Sink& sink);
+  AlignedBuffer allocate(size_t bytes);
+  void prepare_scratch(int threads);
+
+  const LinearKernels& linear_;
+  const AttentionKernels& attention_;
+  const ElementwiseKernels& elementwise_;
+  int32_t max_rows_;
+  int32_t vocab_size_ = 0;
+  size_t workspace_bytes_ = 0;
+  std::vector<std::unique_ptr<FloatBuffer>> floats_;
+  std::vector<std::unique_ptr<Int8Buffer>> int8s_;
+  std::vector<std::unique_ptr<RopeTable>> ropes_;
+  std::vector<int32_t> outputs_;
+  std::vector<std::unique_ptr<Instruction>> instructions_;
+
+  std::mutex running_;
+  std::vector<int32_t> tile_counts_;
+  std::vector<TileCounter> counters_;
+  AlignedBuffer scratch_;
+  size_t scratch_stride_ = 0;
+  int scratch_threads_ = 0;
+};
+
+}  // namespace farthing

@@ -1,0 +1,38 @@
+// The arrays of one pass over a batch of sequences. Nothing here owns memory.
+#pragma once
+
+#include <cstdint>
+
+#include "core/types.h"
+
+namespace farthing {
+
+// Which symbolic row count of the program a value has (src/farthing/program/ops.py).
+enum class RowKind : int32_t { tokens, logits, hidden };
+
+struct Step {
+  int32_t num_tokens;
+  const int32_t* tokens;     // (T)
+  const int32_t* positions;  // (T), consecutive within a sequence
+  int32_t num_sequences;
+  const int32_t* row_offsets;   // (S + 1): sequence s has rows row_offsets[s] .. row_offsets[s+1]
+  const int32_t* block_tables;  // (S, table_stride): KV block of each 16 tokens
+  int32_t table_stride;
+  int32_t num_logit_rows;
+  const int32_t* logit_rows;  // (R), rows of T
+  int32_t num_hidden_rows;
+  const int32_t* hidden_rows;  // (H), rows of T
+  KvLayout kv_layout;
+  uint8_t* kv;
+
+  int32_t rows(RowKind kind) const {
+    switch (kind) {
+      case RowKind::tokens: return num_tokens;
+      case RowKind::logits: return num_logit_rows;
+      case RowKind::hidden: return num_hidden_rows;
+    }
+    return 0;
+  }
+};
+
+}  // namespace farthing

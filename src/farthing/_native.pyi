@@ -1,0 +1,190 @@
+"""
+Farthing's native code: kernels, packed matrices and the program player.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, overload
+
+import numpy
+from numpy.typing import NDArray
+
+
+def rope_inverse_frequencies(theta: float, dim: int) -> NDArray[numpy.float64]:
+    """
+    theta^(-2i/dim) for i < dim/2, float64, the same bits on every machine.
+    """
+
+def rope_table(isa: str, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], inv_freq: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float = 1.0) -> tuple:
+    """cos and sin (positions, inv_freq), float32."""
+
+def rope_rows(isa: str, heads: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], cos: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], sin: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+    """Rotates heads (tokens, heads, head_dim) in place."""
+
+def attention_scratch_bytes(head_dim: int) -> int: ...
+
+class TestPool:
+    """The attention kernels over a KV pool held in NumPy bytes."""
+
+    def __init__(self, isa: str, kv_type: str, layers: int, kv_heads: int, head_dim: int, pool: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
+    @property
+    def blocks(self) -> int: ...
+
+    def store(self, layer: int, block: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slot: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], k: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def attend(self, layer: int, block_table: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], position: int, q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], scale: float, softcap: float, window: int, tiles: Sequence[int]) -> NDArray[numpy.float32]: ...
+
+def rms_norm(isa: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float) -> NDArray[numpy.float32]: ...
+
+def gated(isa: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], activation: str) -> NDArray[numpy.float32]: ...
+
+def add(isa: str, a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]: ...
+
+def scale(isa: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], factor: float) -> NDArray[numpy.float32]: ...
+
+def softcap(isa: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], cap: float) -> NDArray[numpy.float32]: ...
+
+def exp(isa: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]: ...
+
+def log(isa: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]: ...
+
+def tanh(isa: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]: ...
+
+def exp_double(isa: str, x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float64]: ...
+
+def log_double(isa: str, x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float64]: ...
+
+def sin_cos_double(isa: str, x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple: ...
+
+class Matrix:
+    """A weight matrix (rows, cols) in the packed layout, zero until packed."""
+
+    def __init__(self, scheme: str, rows: int, cols: int) -> None: ...
+
+    def pack(self, first_row: int, source: Annotated[NDArray[numpy.uint8], dict(order='C', device='cpu', writable=False)]) -> int:
+        """
+        Pack checkpoint bytes into rows first_row.. and return how many rows they were. Threads may pack disjoint rows at once. Raises ValueError for sizes that do not fit.
+        """
+
+    def dequantize(self, first: int, count: int, isa: str | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """
+        Rows first.. as float32 (count, cols), bit for bit the checkpoint format's values.
+        """
+
+    @property
+    def scheme(self) -> str: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def cols(self) -> int: ...
+
+    @property
+    def row_blocks(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def activation_group(self) -> int:
+        """
+        Columns that share a scale when activations become int8; 0: they stay float32.
+        """
+
+def schemes() -> list:
+    """Weight schemes the kernels serve: name, block and activation sizes."""
+
+def linear(matrix: Matrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], isa: str, *, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, add: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, splits: Sequence[tuple[int, int, int, int]] | None = None, in_place: bool = False, padding: int = 0) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    """
+    x (T, cols) @ matrix.T (+ bias) (+ add) -> (T, rows + padding), by the kernels of one instruction set. splits: (block_begin, block_end, row_begin, row_end) per kernel call; what no call writes stays NaN. in_place: add lies in the result's memory.
+    """
+
+def quantize_rows(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, isa: str) -> tuple:
+    """
+    x (T, cols) -> int8 codes (T, cols), scales (T, cols / group), sums (T, cols / 16).
+    """
+
+def isa() -> str:
+    """
+    The instruction set in force. Raises RuntimeError if FARTHING_ISA cannot run here.
+    """
+
+def supported_isas() -> list[str]:
+    """Instruction sets that CPU and operating system can run, best last."""
+
+def read_bandwidth(bytes: int, threads: int, repeats: int) -> list[float]:
+    """Sequential read bandwidth, 10^9 bytes a second of each repeat."""
+
+class ThreadPool:
+    def __init__(self, num_threads: int) -> None: ...
+
+    @property
+    def num_threads(self) -> int: ...
+
+class KvPool:
+    def __init__(self, dtype: str, num_layers: int, num_kv_heads: int, head_dim: int, num_blocks: int) -> None: ...
+
+    @property
+    def num_blocks(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def block_bytes(self) -> int: ...
+
+class Program:
+    def __init__(self, max_rows: int, isa: str) -> None: ...
+
+    @property
+    def max_rows(self) -> int: ...
+
+    @property
+    def workspace_bytes(self) -> int: ...
+
+    def float_buffer(self, arg0: str, arg1: int, /) -> int: ...
+
+    def int8_buffer(self, arg0: str, arg1: int, arg2: int, /) -> int: ...
+
+    def output(self, arg0: str, arg1: int, /) -> int: ...
+
+    def rope(self, inverse_frequencies: Sequence[float], magnitude: float) -> int: ...
+
+    def embed(self, arg0: Matrix, arg1: int, /) -> None: ...
+
+    def rms_norm(self, arg0: int, arg1: Sequence[float], arg2: float, arg3: int, arg4: Sequence[int], /) -> None: ...
+
+    def quantize(self, arg0: int, arg1: Sequence[int], /) -> None: ...
+
+    def linear(self, arg0: int, arg1: Sequence[tuple[Matrix, Sequence[float], int]], arg2: int, arg3: int, /) -> None: ...
+
+    def attention(self, qkv: int, out: int, layer: int, num_heads: int, num_kv_heads: int, head_dim: int, scale: float, softcap: float, window: int, rope: int) -> None: ...
+
+    def gated(self, arg0: int, arg1: str, arg2: int, arg3: Sequence[int], /) -> None: ...
+
+    def add(self, arg0: int, arg1: int, arg2: int, /) -> None: ...
+
+    def scale(self, arg0: int, arg1: float, arg2: int, /) -> None: ...
+
+    def softcap(self, arg0: int, arg1: float, arg2: int, /) -> None: ...
+
+    def copy_rows(self, arg0: int, arg1: int, /) -> None: ...
+
+    def run(self, pool: ThreadPool, kv: KvPool, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], outputs: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]]) -> None: ...
+
+def sample_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], temperatures: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], seeds: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], choices: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+@overload
+def log_sum_exp(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> float: ...
+
+@overload
+def log_sum_exp(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> float: ...
+
+def argmax(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int: ...
+
+def sample(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, seed: int, choice: int, position: int) -> int: ...
+
+def gumbel(isa: str, seed: int, choice: int, position: int, first_token: int, count: int) -> NDArray[numpy.float32]: ...
+
+def philox(isa: str, key: int, counter: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], count: int) -> NDArray[numpy.uint32]: ...

@@ -1,0 +1,71 @@
+"""``farthing chat``: a conversation, or one question of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from farthing.cli.options import (
+    KvCacheDtype,
+    MaxModelLen,
+    MaxTokens,
+    ModelOption,
+    NoCache,
+    Seed,
+    Stop,
+    Temperature,
+    Threads,
+)
+
+
+def chat(
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="Ask this and leave; - reads it from stdin. Without it, a conversation begins.",
+            show_default=False,
+        ),
+    ] = None,
+    model: ModelOption = None,
+    system: Annotated[
+        str | None,
+        typer.Option("--system", "-s", metavar="TEXT", help="System message.", show_default=False),
+    ] = None,
+    max_tokens: MaxTokens = 2048,
+    temperature: Temperature = 0.0,
+    seed: Seed = None,
+    stop: Stop = None,
+    threads: Threads = None,
+    kv_cache_dtype: KvCacheDtype = "fp16",
+    max_model_len: MaxModelLen = None,
+    no_cache: NoCache = False,
+) -> None:
+    """Talk with a model, or ask it one question.
+
+    Ctrl-C ends an answer, /help lists the commands, Ctrl-D leaves.
+    """
+    import sys
+
+    from farthing.catalog import DEFAULT_MODEL
+    from farthing.cli.conversation.loop import Conversation
+    from farthing.cli.conversation.reader import open_reader
+    from farthing.cli.conversation.session import Session
+    from farthing.cli.generation import Sampling, read_prompt
+    from farthing.cli.loading import LoadOptions, load
+
+    if prompt is None and not sys.stdin.isatty():
+        prompt = "-"
+    text = None if prompt is None else read_prompt(prompt)
+    sampling = Sampling(temperature, max_tokens, seed, tuple(stop or ()))
+    sampling.params()  # refuses what cannot be before anything is loaded
+    session = Session(model or DEFAULT_MODEL, system, sampling)
+    options = LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache)
+    llm = load(session.model, options)
+    llm.chat_template  # noqa: B018 - says at once that the model cannot chat
+    conversation = Conversation(llm, session, options)
+    if text is not None:
+        conversation.ask_once(text)
+    else:
+        conversation.talk(open_reader())

@@ -1,0 +1,1 @@
+"""The interactive chat: what was said, what is typed, what is answered."""

@@ -1,0 +1,1 @@
+"""``farthing doctor``: what this machine is, and whether the kernels are right on it."""

@@ -1,0 +1,100 @@
+"""Fetching a model with a progress bar on stderr."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farthing.cli.terminal import console, dim, human_bytes
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+def fetch(model: str) -> Path:
+    """Path of a model named or given by path; downloads it if it is not here.
+
+    Raises what :func:`farthing.catalog.resolve` raises.
+    """
+    from farthing import catalog
+
+    return catalog.resolve(model, progress=DownloadBar())
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes of a model's file, or of the files of its folder."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+class DownloadBar:
+    """Draws a download: a bar on a terminal, a line for each tenth elsewhere."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._name = ""
+        self._total = 0
+        self._tenth = 0
+
+    def start(self, name: str, total: int, done: int) -> None:
+        """A transfer of ``total`` bytes begins with ``done`` of them here."""
+        self._name, self._total = name, total
+        self._tenth = self._tenths(done)
+        where = f" to {_cache_folder()}"
+        again = f", {human_bytes(done)} of it are here" if done else ""
+        dim(f"Downloading {name} ({human_bytes(total)}{again}){where}")
+        if not sys.stderr.isatty():
+            return
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task(name, total=total, completed=done)
+        self._bar.start()
+
+    def advance(self, done: int, part: str) -> None:
+        """``done`` bytes of the whole have come, the last of them from ``part``."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, description=f"{self._name} {part}".strip())
+        elif self._tenths(done) > self._tenth:
+            self._tenth = self._tenths(done)
+            dim(f"{self._name}: {self._tenth * 10} %")
+
+    def note(self, message: str) -> None:
+        """Shows one line beside the bar."""
+        if self._bar is not None:
+            self._bar.console.print(message, style="dim")
+        else:
+            dim(message)
+
+    def finish(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = self._task = None
+
+    def _tenths(self, done: int) -> int:
+        return done * 10 // self._total if self._total else 0
+
+
+def _cache_folder() -> Path:
+    from farthing.download.settings import DownloadSettings
+
+    return DownloadSettings.from_environment().home

@@ -1,0 +1,88 @@
+"""What a user sees when something goes wrong: one line on stderr and an exit status."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from farthing.errors import FarthingError
+
+EXIT_INTERNAL = 1  # a bug of ours
+EXIT_USER = 2  # something the user can put right
+EXIT_INTERRUPTED = 130  # 128 + SIGINT
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def report(message: str, *, kind: str = "error") -> None:
+    """Writes ``message`` as one line to stderr."""
+    print(f"farthing: {kind}: {' '.join(message.split())}", file=sys.stderr)
+
+
+def prepare_output() -> None:
+    """Lets a stream that cannot show a character show a question mark in its place."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def flush_output() -> None:
+    """Writes what is still buffered, or drops it if whoever read our output has left."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class ErrorReportingGroup(TyperGroup):
+    """Turns the errors of every verb into one line on stderr; ``--debug`` adds the trace."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Lets ``--debug`` stand behind the verb too, and makes ``VERB --help`` quick."""
+        if len(args) == 2 and args[0] in self.commands and args[1] in ctx.help_option_names:
+            # Parsing even this would load what coerces values, longer than all else it does.
+            verb = self.commands[args[0]]
+            typer.echo(verb.get_help(typer.Context(verb, parent=ctx, info_name=args[0])))
+            ctx.exit()
+        end = args.index("--") if "--" in args else len(args)
+        options = [argument for argument in args[:end] if argument != "--debug"]
+        if len(options) < end:
+            args = ["--debug", *options, *args[end:]]
+        return list(super().parse_args(ctx, args))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the verb. Exit statuses: 2 for errors of use, 1 for bugs, 130 for Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:
+            flush_output()
+            raise typer.Exit(EXIT_BROKEN_PIPE) from None
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] in ("typer", "click"):
+                raise  # usage errors and exits, which typer itself reports
+            if ctx.params.get("debug"):
+                traceback.print_exception(error)
+            status, kind, message = _describe(error)
+        report(message, kind=kind)
+        raise typer.Exit(status)
+
+
+def _describe(error: Exception) -> tuple[int, str, str]:
+    """Exit status, kind and message of an error."""
+    if isinstance(error, FarthingError):
+        return EXIT_USER, "error", str(error)
+    if isinstance(error, MemoryError):
+        return EXIT_USER, "error", "out of memory"
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return EXIT_USER, "error", f"{place}{error.strerror or error}"
+    message = f"{type(error).__name__}: {error} (--debug shows the trace)"
+    return EXIT_INTERNAL, "internal error", message

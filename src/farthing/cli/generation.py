@@ -1,0 +1,146 @@
+"""Asking for one answer and streaming it, as ``run`` and ``chat`` do."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from farthing.cli.terminal import write_text
+from farthing.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from farthing.engine.outputs import RequestMetrics, StreamChunk
+    from farthing.sampling.params import SamplingParams
+
+
+@dataclass(slots=True)
+class Sampling:
+    """How tokens are chosen and where an answer ends; max_tokens in tokens."""
+
+    temperature: float = 0.0
+    max_tokens: int = 512
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+    def params(self) -> SamplingParams:
+        """The engine's form. Raises InvalidParameterError for values that it cannot take."""
+        from farthing.sampling.params import SamplingParams
+
+        return SamplingParams(
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            stop=list(self.stop) or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole or, if ``interrupted``, the beginning of an answer; ``metrics`` may then be None."""
+
+    text: str
+    finish_reason: str | None
+    metrics: RequestMetrics | None
+    interrupted: bool = False
+
+
+def read_prompt(prompt: str) -> str:
+    """``prompt`` itself, or all of stdin if it is ``-``.
+
+    Raises:
+        InvalidParameterError: it is empty or not UTF-8.
+    """
+    if prompt == "-":
+        try:
+            prompt = sys.stdin.buffer.read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            problem = f"stdin is not UTF-8 text: byte {error.start} cannot be decoded"
+            raise InvalidParameterError(problem) from None
+        prompt = prompt.removesuffix("\n").removesuffix("\r")
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidParameterError("the prompt is not UTF-8 text") from None
+    if not prompt.strip():
+        raise InvalidParameterError("the prompt is empty; give some text, or - to read stdin")
+    return prompt
+
+
+class InterruptOnce:
+    """While entered, the first Ctrl-C sets ``pressed``; the second raises KeyboardInterrupt.
+
+    An answer then ends between two steps of the engine and not inside of one.
+    """
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._previous: Callable[[int, FrameType | None], Any] | int | None = None
+
+    def __enter__(self) -> InterruptOnce:
+        self._previous = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _press(self, _signal: int, _frame: FrameType | None) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+
+
+def stream_answer(
+    chunks: Iterable[StreamChunk],
+    *,
+    interrupt: InterruptOnce | None = None,
+    write: Callable[[str], None] = write_text,
+) -> Answer:
+    """Writes an answer as it comes and returns it whole. Closes ``chunks`` in any case."""
+    pieces: list[str] = []
+    finish_reason: str | None = None
+    metrics: RequestMetrics | None = None
+    try:
+        for chunk in chunks:
+            pieces.append(chunk.text)
+            write(chunk.text)
+            finish_reason = chunk.finish_reason or finish_reason
+            metrics = chunk.metrics or metrics
+            if interrupt is not None and interrupt.pressed and finish_reason is None:
+                return Answer("".join(pieces), None, metrics, interrupted=True)
+    except KeyboardInterrupt:
+        if interrupt is None:
+            raise
+        return Answer("".join(pieces), None, metrics, interrupted=True)
+    finally:
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            close()
+    return Answer("".join(pieces), finish_reason, metrics)
+
+
+def describe_metrics(metrics: RequestMetrics) -> str:
+    """``"31 prompt tokens · prefill 85 ms · 212 tokens · 41.3 tokens/s"``."""
+    parts = [
+        f"{metrics.prompt_tokens:,} prompt tokens",
+        f"prefill {metrics.prefill_seconds * 1000:,.0f} ms",
+        f"{metrics.completion_tokens:,} tokens",
+    ]
+    if metrics.tokens_per_second is not None:
+        parts.append(f"{metrics.tokens_per_second:,.1f} tokens/s")
+    return " · ".join(parts)
+
+
+def metrics_json(metrics: RequestMetrics) -> dict[str, Any]:
+    """The numbers of :func:`describe_metrics`, seconds not rounded."""
+    return {
+        "prompt_tokens": metrics.prompt_tokens,
+        "completion_tokens": metrics.completion_tokens,
+        "prefill_seconds": metrics.prefill_seconds,
+        "decode_seconds": metrics.decode_seconds,
+        "tokens_per_second": metrics.tokens_per_second,
+    }

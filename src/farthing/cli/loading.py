@@ -1,0 +1,82 @@
+"""Loading a model for a verb that generates."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from farthing.cli.terminal import console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from farthing.llm import LLM
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a model is loaded; lengths in tokens, None: the LLM decides."""
+
+    threads: int | None = None
+    kv_cache_dtype: Literal["fp16", "fp32"] = "fp16"
+    max_model_len: int | None = None
+    use_cache: bool = True
+
+
+def load(model: str, options: LoadOptions) -> LLM:
+    """Fetches ``model`` if it is not here yet and loads it, with progress bars on stderr."""
+    from farthing import machine
+    from farthing.cli.download import fetch
+    from farthing.llm import LLM
+
+    machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
+    path = fetch(model)
+    bar = LoadBar(model)
+    try:
+        return LLM(
+            path,
+            use_cache=options.use_cache,
+            kv_cache_dtype=options.kv_cache_dtype,
+            max_model_len=options.max_model_len,
+            num_threads=options.threads,
+            load_progress=bar.advance,
+        )
+    finally:
+        bar.finish()
+
+
+class LoadBar:
+    """A bar for a load that takes longer than one cares to wait without it."""
+
+    PATIENCE = 0.7  # seconds
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._start = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def advance(self, done: int, total: int) -> None:
+        """``done`` of ``total`` bytes of weights are in memory."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)
+        elif sys.stderr.isatty() and time.monotonic() - self._start > self.PATIENCE:
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+            self._bar = Progress(
+                TextColumn("Loading {task.description}"),
+                BarColumn(),
+                DownloadColumn(binary_units=True),
+                console=console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task(self._name, completed=done, total=total)
+            self._bar.start()
+
+    def finish(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = self._task = None

@@ -1,0 +1,61 @@
+"""The ``farthing`` command: starts with typer alone; a verb imports what it uses when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from farthing.cli.chat import chat
+from farthing.cli.doctor.command import doctor
+from farthing.cli.errors import ErrorReportingGroup, flush_output, prepare_output
+from farthing.cli.list import list_models
+from farthing.cli.pull import pull
+from farthing.cli.rm import rm
+from farthing.cli.run import run
+from farthing.cli.show import show
+from farthing.cli.version import print_version
+
+# Plain help: loading rich takes longer than everything else that --help does.
+app = typer.Typer(
+    name="farthing",
+    cls=ErrorReportingGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback()
+def farthing(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the trace of an error; may stand anywhere."),
+    ] = False,
+) -> None:
+    """Serve open-weight language models on the CPUs you already own."""
+
+
+app.command("run")(run)
+app.command("chat")(chat)
+app.command("pull")(pull)
+app.command("list")(list_models)
+app.command("show")(show)
+app.command("rm")(rm)
+app.command("doctor")(doctor)
+
+
+def main() -> None:
+    """Entry point of the installed command."""
+    prepare_output()
+    try:
+        app(prog_name="farthing")
+    finally:
+        flush_output()

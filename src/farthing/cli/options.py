@@ -1,0 +1,89 @@
+"""Arguments and options that several verbs share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Catalog names that begin with what was typed, for the shell."""
+    from farthing import catalog
+
+    return [entry.name for entry in catalog.CATALOG if entry.name.startswith(incomplete)]
+
+
+MODEL_HELP = "Catalog name (see `farthing list`), hub id, GGUF file or Hugging Face directory."
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help=MODEL_HELP, autocompletion=complete_model)
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help=MODEL_HELP + " Without it, the catalog's default.",
+        autocompletion=complete_model,
+        show_default=False,
+    ),
+]
+MaxTokens = Annotated[
+    int, typer.Option("--max-tokens", "-n", min=1, metavar="N", help="Longest answer, in tokens.")
+]
+Temperature = Annotated[
+    float,
+    typer.Option(
+        "--temperature",
+        "-t",
+        min=0.0,
+        metavar="T",
+        help="0 takes the most probable token each time (greedy); above 0 samples.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", metavar="N", help="Seed of the sampling; random if not given.", show_default=False
+    ),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stop",
+        metavar="TEXT",
+        help="End the answer before this text; may be repeated.",
+        show_default=False,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        metavar="N",
+        help="Threads to compute with; by default one per core this process may use.",
+        show_default=False,
+    ),
+]
+KvCacheDtype = Annotated[
+    Literal["fp16", "fp32"],
+    typer.Option("--kv-cache-dtype", help="Type in which keys and values are stored."),
+]
+MaxModelLen = Annotated[
+    int | None,
+    typer.Option(
+        "--max-model-len",
+        min=1,
+        metavar="TOKENS",
+        help="Shorten the context to this; by default the model's own.",
+        show_default=False,
+    ),
+]
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", help="Recompute the whole context for every token (slow)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

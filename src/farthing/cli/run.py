@@ -1,0 +1,89 @@
+"""``farthing run``: one prompt, one answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from farthing.cli.options import (
+    Json,
+    KvCacheDtype,
+    MaxModelLen,
+    MaxTokens,
+    ModelArgument,
+    NoCache,
+    Seed,
+    Stop,
+    Temperature,
+    Threads,
+)
+
+
+def run(
+    model: ModelArgument,
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="The prompt; - reads it from stdin.")
+    ],
+    max_tokens: MaxTokens = 512,
+    temperature: Temperature = 0.0,
+    seed: Seed = None,
+    stop: Stop = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Let the model continue the text as it is. Without it, the prompt is a user's "
+            "message if the model has a chat template.",
+        ),
+    ] = False,
+    threads: Threads = None,
+    kv_cache_dtype: KvCacheDtype = "fp16",
+    max_model_len: MaxModelLen = None,
+    no_cache: NoCache = False,
+    json: Json = False,
+) -> None:
+    """Answer one prompt.
+
+    The answer goes to stdout as it is made, its numbers to stderr.
+    """
+    from farthing.cli.generation import (
+        Sampling,
+        describe_metrics,
+        metrics_json,
+        read_prompt,
+        stream_answer,
+    )
+    from farthing.cli.loading import LoadOptions, load
+    from farthing.cli.terminal import dim, write_json, write_text
+
+    prompt = read_prompt(prompt)
+    params = Sampling(temperature, max_tokens, seed, tuple(stop or ())).params()
+    llm = load(model, LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache))
+    templated = not raw and llm.has_chat_template
+    chunks = (
+        llm.chat_stream([{"role": "user", "content": prompt}], params)
+        if templated
+        else llm.stream(prompt, params)
+    )
+    answer = stream_answer(chunks, write=(lambda _: None) if json else write_text)
+    metrics = answer.metrics
+    assert metrics is not None  # the last chunk has them
+    if json:
+        write_json(
+            {
+                "model": model,
+                "prompt": prompt,
+                "chat_template": templated,
+                "text": answer.text,
+                "finish_reason": answer.finish_reason,
+                **metrics_json(metrics),
+            }
+        )
+        return
+    write_text("\n")
+    note = ""
+    if answer.finish_reason == "length":
+        whose = "--max-tokens" if metrics.completion_tokens >= max_tokens else "full context"
+        note = f" · stopped by {whose}"
+    dim(describe_metrics(metrics) + note)

@@ -1,0 +1,173 @@
+"""``farthing show``: what a model is and what it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from farthing.cli.options import Json, ModelArgument
+
+if TYPE_CHECKING:
+    from farthing.models.checkpoint import Checkpoint
+    from farthing.program.ops import Program
+
+
+@dataclass(slots=True)
+class TypeTotal:
+    """All tensors stored as one type."""
+
+    tensors: int = 0
+    parameters: int = 0
+    nbytes: int = 0
+    served_as: str = ""
+
+
+def show(
+    model: ModelArgument,
+    program: Annotated[
+        bool, typer.Option("--program", help="List the operations of a pass as well.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show what a model is and what memory it takes."""
+    from farthing.cli.download import fetch
+    from farthing.cli.terminal import console, write_json
+    from farthing.models.checkpoint import open_checkpoint
+    from farthing.models.registry import build_program, supported_architectures
+    from farthing.program.listing import describe
+
+    path = fetch(model)
+    checkpoint = open_checkpoint(path, supported_architectures())
+    operations = build_program(checkpoint.config)
+    facts = {
+        "model": model,
+        "path": str(path),
+        **checkpoint_facts(checkpoint),
+        **kv_facts(operations, checkpoint.config.context_length),
+    }
+    listing = describe(operations) if program else None
+    if json:
+        write_json(facts if listing is None else {**facts, "program": listing.splitlines()})
+        return
+    _print(facts)
+    if listing is not None:
+        console().print(f"\n{listing}", soft_wrap=True)
+
+
+def totals_by_type(checkpoint: Checkpoint) -> dict[str, TypeTotal]:
+    """Tensors, parameters and bytes in the file for each stored type, the largest first."""
+    totals: dict[str, TypeTotal] = {}
+    for tensor in checkpoint.tensors.values():
+        total = totals.setdefault(tensor.stored_dtype, TypeTotal(served_as=tensor.dtype))
+        total.tensors += 1
+        total.parameters += tensor.rows * tensor.cols
+        total.nbytes += tensor.nbytes
+    return dict(sorted(totals.items(), key=lambda item: -item[1].nbytes))
+
+
+def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What ``show --json`` prints; sizes in bytes, lengths in tokens."""
+    config = checkpoint.config
+    types = totals_by_type(checkpoint)
+    parameters = sum(total.parameters for total in types.values())
+    nbytes = sum(total.nbytes for total in types.values())
+    return {
+        "format": checkpoint.format,
+        "architecture": config.architecture,
+        "layers": config.num_layers,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "heads": config.num_heads,
+        "kv_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "vocab_size": config.vocab_size,
+        "context_length": config.context_length,
+        "tied_embeddings": config.tie_word_embeddings,
+        "chat_template": checkpoint.chat_template is not None,
+        "parameters": parameters,
+        "tensor_bytes": nbytes,
+        "bits_per_weight": 8 * nbytes / parameters,
+        "tensor_types": {
+            name: {
+                "tensors": total.tensors,
+                "parameters": total.parameters,
+                "bytes": total.nbytes,
+                "bits_per_weight": 8 * total.nbytes / total.parameters,
+                "served_as": total.served_as,
+            }
+            for name, total in types.items()
+        },
+    }
+
+
+def kv_facts(program: Program, context_length: int) -> dict[str, dict[str, int]]:
+    """Bytes of keys and values: of one token, and of the blocks that a full context needs."""
+    from farthing.engine.block_pool import BLOCK_TOKENS, blocks_for
+    from farthing.engine.model_loader import KV_ELEMENT_BYTES, kv_bytes_per_token
+
+    per_token: dict[str, int] = {
+        dtype: kv_bytes_per_token(program, dtype) for dtype in KV_ELEMENT_BYTES
+    }
+    tokens = blocks_for(context_length) * BLOCK_TOKENS
+    return {
+        "kv_bytes_per_token": per_token,
+        "kv_bytes_full_context": {dtype: each * tokens for dtype, each in per_token.items()},
+    }
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from farthing.cli.terminal import console, human_bytes, human_count, print_facts
+
+    parameters = f"{human_count(facts['parameters'])} ({facts['parameters']:,} in the file)"
+    if facts["tied_embeddings"]:
+        parameters += ", output tied to the embedding"
+    print_facts(
+        {
+            "Model": facts["model"],
+            "File": facts["path"],
+            "Format": facts["format"],
+            "Architecture": facts["architecture"],
+            "Parameters": parameters,
+            "Layers": str(facts["layers"]),
+            "Width": f"{facts['hidden_size']:,}, feed-forward {facts['intermediate_size']:,}",
+            "Heads": f"{facts['heads']} of {facts['head_dim']}, {facts['kv_heads']} for keys and "
+            "values",
+            "Vocabulary": f"{facts['vocab_size']:,} tokens",
+            "Context": f"{facts['context_length']:,} tokens",
+            "Chat template": "yes" if facts["chat_template"] else "no",
+            "Weights": f"{human_bytes(facts['tensor_bytes'])}, "
+            f"{facts['bits_per_weight']:.2f} bits a weight",
+        }
+    )
+    types = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    types.add_column("Tensor type")
+    for heading in ("Tensors", "Parameters", "Bytes", "", "Bits a weight"):
+        types.add_column(heading, justify="right")
+    types.add_column("Served as")
+    for name, total in facts["tensor_types"].items():
+        types.add_row(
+            name,
+            f"{total['tensors']:,}",
+            f"{total['parameters']:,}",
+            f"{total['bytes']:,}",
+            human_bytes(total["bytes"]),
+            f"{total['bits_per_weight']:.2f}",
+            total["served_as"],
+        )
+    cache = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    cache.add_column("KV cache")
+    for heading in ("Bytes a token", "Full context", ""):
+        cache.add_column(heading, justify="right")
+    for dtype, per_token in facts["kv_bytes_per_token"].items():
+        full = facts["kv_bytes_full_context"][dtype]
+        cache.add_row(dtype, f"{per_token:,}", f"{full:,}", human_bytes(full))
+    out = console()
+    out.print()
+    out.print(types)
+    out.print()
+    out.print(cache)

@@ -1,0 +1,1 @@
+"""Brings model files onto this machine: one file per source, one resumable file for all."""

@@ -1,0 +1,127 @@
+"""The engine: requests in, tokens out, one step at a time."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farthing.engine.block_pool import BlockPool
+from farthing.engine.request import Request
+from farthing.engine.runner import Runner
+from farthing.engine.scheduler import Scheduler, blocks_needed
+from farthing.errors import ContextLengthError, InvalidParameterError
+from farthing.sampling.params import SamplingParams
+from farthing.sampling.sampler import TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """A request got a token (None if it ended without one); see its ``finish_reason``."""
+
+    request: Request
+    token: int | None
+    logprobs: list[TokenLogprob] | None = None
+
+
+class Engine:
+    """Generates for any number of requests that share one model and one KV cache.
+
+    Not safe to call from two threads at once; its owner serializes calls.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        max_model_len: int,
+        max_num_seqs: int,
+        eos_token_ids: Sequence[int],
+        use_cache: bool = True,
+    ) -> None:
+        self.runner = runner
+        self.max_model_len = max_model_len
+        self.eos_token_ids = frozenset(eos_token_ids)
+        self.pool = BlockPool(runner.kv.num_blocks)
+        self.scheduler = Scheduler(
+            self.pool,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=runner.executor.max_rows,
+            use_cache=use_cache,
+        )
+        self._ids = itertools.count()
+
+    @property
+    def has_work(self) -> bool:
+        """True while any request is unfinished."""
+        return self.scheduler.has_work
+
+    def make_request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Request:
+        """Checks a prompt and makes a request of it, not yet queued.
+
+        Raises :class:`InvalidParameterError` for an empty prompt and
+        :class:`ContextLengthError` for one that leaves no room to generate.
+        """
+        length = len(prompt_token_ids)
+        if length == 0:
+            raise InvalidParameterError("prompt: it has no tokens, at least one is needed")
+        room = self.max_model_len - length
+        if room < 1:
+            raise ContextLengthError(
+                f"prompt of {length} tokens does not fit the context of {self.max_model_len} "
+                "tokens with one left to generate"
+            )
+        stop_ids = set(params.stop_token_ids or ())
+        if not params.ignore_eos:
+            stop_ids |= self.eos_token_ids
+        request = Request(
+            request_id=str(next(self._ids)),
+            prompt_token_ids=tuple(prompt_token_ids),
+            params=params,
+            stop_token_ids=frozenset(stop_ids),
+            max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
+            seed=secrets.randbits(64) if params.seed is None else params.seed,
+        )
+        if (needed := blocks_needed(request)) > self.pool.num_blocks:
+            raise ContextLengthError(
+                f"prompt of {length} tokens with {request.max_tokens} to generate needs {needed} "
+                f"KV blocks, the cache has {self.pool.num_blocks}"
+            )
+        return request
+
+    def add_request(self, request: Request) -> None:
+        """Queues a request."""
+        self.scheduler.add(request)
+
+    def step(self, now: float) -> list[TokenEvent]:
+        """Runs one pass and returns what each request that got a token now has.
+
+        ``now``: seconds of the caller's monotonic clock.
+        """
+        schedule = self.scheduler.schedule(now)
+        if not schedule:
+            return []
+        draws = self.runner.run(schedule)
+        events = []
+        for rows in schedule:
+            draw = draws.get(rows.request.request_id)
+            if draw is None:
+                self.scheduler.update(rows, None)
+            elif draw.token < 0:
+                self.scheduler.finish(rows.request, "error")
+                events.append(TokenEvent(rows.request, None))
+            else:
+                self.scheduler.update(rows, draw.token)
+                events.append(TokenEvent(rows.request, draw.token, draw.logprobs))
+        return events
+
+    def stop(self, request: Request, stop_reason: str) -> None:
+        """Ends a request whose text reached a stop string."""
+        self.scheduler.finish(request, "stop")
+        request.finish_reason = "stop"  # also when the same token was the last allowed
+        request.stop_reason = stop_reason
+
+    def abort(self, request: Request) -> None:
+        """Ends a request in any state and returns its blocks. Twice is once."""
+        self.scheduler.finish(request, "abort")

@@ -1,0 +1,152 @@
+"""From a path to a model that can run: checkpoint, program, weights, KV cache, tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from farthing import machine
+from farthing.config import ModelConfig
+from farthing.engine.block_pool import BLOCK_TOKENS, blocks_for
+from farthing.engine.runner import Runner
+from farthing.errors import (
+    ContextLengthError,
+    InsufficientMemoryError,
+    InvalidParameterError,
+    ModelNotFoundError,
+)
+from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoint
+from farthing.models.registry import build_program, supported_architectures
+from farthing.program.native import KvCache, KvDtype, NativeExecutor, load_weights
+from farthing.program.ops import Attention, Program
+from farthing.tokenization.tokenizer import Tokenizer
+
+OVERHEAD_BYTES = 300 << 20
+"""What a process needs beside weights and KV: interpreter, libraries, workspace, buffers."""
+
+KV_ELEMENT_BYTES: dict[KvDtype, int] = {"fp16": 2, "fp32": 4}
+
+MIN_AUTOMATIC_TOKENS = 1024
+"""The shortest context chosen for the user when memory is short; less is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a model is to run. None means: chosen from the model and the machine."""
+
+    kv_cache_dtype: KvDtype = "fp16"
+    max_model_len: int | None = None  # tokens of one sequence
+    num_threads: int | None = None
+    max_num_batched_tokens: int = 512  # rows of one pass
+    kv_cache_tokens: int | None = None  # tokens of all sequences together
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory, ready to run."""
+
+    checkpoint: Checkpoint
+    config: ModelConfig
+    tokenizer: Tokenizer
+    runner: Runner
+    max_model_len: int
+
+
+def load_model(
+    path: Path, options: LoadOptions, progress: Callable[[int, int], None] | None = None
+) -> LoadedModel:
+    """Opens, checks and loads the model at ``path``.
+
+    ``progress(done, total)`` is called with bytes of weights.
+
+    Raises :class:`ModelFormatError`, :class:`UnsupportedArchitectureError`,
+    :class:`ContextLengthError`, :class:`InvalidParameterError`, or
+    :class:`InsufficientMemoryError` before anything large is allocated.
+    """
+    if options.kv_cache_dtype not in KV_ELEMENT_BYTES:
+        raise InvalidParameterError(
+            f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of fp16, fp32"
+        )
+    checkpoint = open_checkpoint(path, supported_architectures())
+    config = checkpoint.config
+    program = build_program(config)
+    check_tensors(checkpoint, program.weights)
+    num_threads = options.num_threads or machine.default_threads()
+
+    sources = [checkpoint.tensors[slot.name] for slot in program.weights]
+    weight_bytes = sum(source.rows * source.row_nbytes for source in sources)
+    token_bytes = kv_bytes_per_token(program, options.kv_cache_dtype)
+    available = machine.memory_available()
+    max_model_len, kv_tokens = _fit(config, options, weight_bytes, token_bytes, available)
+
+    done = 0
+
+    def advance(nbytes: int) -> None:
+        nonlocal done
+        done = min(done + nbytes, weight_bytes)
+        if progress is not None:
+            progress(done, weight_bytes)
+
+    if checkpoint.tokenizer is None:
+        raise ModelNotFoundError(
+            f"{path}: the model has no tokenizer; tokenizer.json (or, in a GGUF file, "
+            "tokenizer.ggml metadata) is needed"
+        )
+    tokenizer = Tokenizer.from_source(checkpoint.tokenizer)
+    weights = load_weights(program, checkpoint.tensors, num_threads=num_threads, progress=advance)
+    if progress is not None:
+        progress(weight_bytes, weight_bytes)
+    executor = NativeExecutor(
+        program, weights, num_threads=num_threads, max_rows=options.max_num_batched_tokens
+    )
+    kv = KvCache(
+        dtype=options.kv_cache_dtype,
+        num_layers=program.num_layers,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        num_blocks=blocks_for(kv_tokens),
+    )
+    return LoadedModel(checkpoint, config, tokenizer, Runner(executor, kv), max_model_len)
+
+
+def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
+    """Bytes the KV cache takes for one token: 2 · layers · kv heads · head dim · element bytes."""
+    return sum(
+        2 * op.num_kv_heads * op.head_dim * KV_ELEMENT_BYTES[dtype]
+        for op in program.ops
+        if isinstance(op, Attention)
+    )
+
+
+def _fit(
+    config: ModelConfig,
+    options: LoadOptions,
+    weight_bytes: int,
+    token_bytes: int,
+    available: int,
+) -> tuple[int, int]:
+    """Context length and tokens of the KV pool that memory allows."""
+    wanted = options.max_model_len or config.context_length
+    if wanted > config.context_length:
+        raise ContextLengthError(
+            f"max_model_len={wanted} is more than the model's context of "
+            f"{config.context_length} tokens"
+        )
+    room = (available - weight_bytes - OVERHEAD_BYTES) // token_bytes // BLOCK_TOKENS * BLOCK_TOKENS
+    explicit = options.kv_cache_tokens or options.max_model_len
+    least = explicit or min(wanted, MIN_AUTOMATIC_TOKENS)
+    if room < least:
+        needed = weight_bytes + least * token_bytes + OVERHEAD_BYTES
+        raise InsufficientMemoryError(
+            f"loading needs {_mib(needed)} ({_mib(weight_bytes)} of weights, "
+            f"{_mib(least * token_bytes)} of KV cache for {least} tokens, "
+            f"{_mib(OVERHEAD_BYTES)} beside), {_mib(available)} are available"
+        )
+    max_model_len = wanted if options.max_model_len else min(wanted, room)
+    kv_tokens = options.kv_cache_tokens or max_model_len
+    return min(max_model_len, kv_tokens), kv_tokens
+
+
+def _mib(nbytes: int) -> str:
+    return f"{max(nbytes, 0) / 2**20:,.0f} MiB"

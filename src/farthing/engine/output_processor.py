@@ -1,0 +1,125 @@
+"""Follows one request from token events to text, counts and times."""
+
+from __future__ import annotations
+
+import time
+
+from farthing.engine.engine import TokenEvent
+from farthing.engine.outputs import (
+    CompletionOutput,
+    Logprob,
+    RequestMetrics,
+    RequestOutput,
+    StreamChunk,
+)
+from farthing.engine.request import Request
+from farthing.errors import FarthingError
+from farthing.sampling.sampler import TokenLogprob
+from farthing.tokenization.detokenizer import IncrementalDetokenizer
+from farthing.tokenization.stop import StopStrings
+from farthing.tokenization.tokenizer import Tokenizer
+
+
+class OutputProcessor:
+    """Text of one request: whole characters only, nothing of a stop string."""
+
+    def __init__(self, request: Request, prompt: str | None, tokenizer: Tokenizer) -> None:
+        params = request.params
+        self.request = request
+        self.prompt = prompt
+        self.metrics = RequestMetrics(prompt_tokens=len(request.prompt_token_ids))
+        self.logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
+        self.error: FarthingError | None = None  # for the request's owner to raise
+        self._tokenizer = tokenizer
+        self._detokenizer = IncrementalDetokenizer(
+            tokenizer, params.skip_special_tokens, continuation=True
+        )
+        self._stops = StopStrings(
+            params.stop_strings, include_stop=params.include_stop_str_in_output
+        )
+        self._text: list[str] = []
+        self._pending: list[StreamChunk] = []
+        self._arrived = time.perf_counter()
+        self._first_token: float | None = None
+
+    def process(self, event: TokenEvent) -> str | None:
+        """Takes one event; returns the stop string that the text has reached, if any."""
+        self._measure()
+        if event.token is None:
+            self.error = FarthingError(
+                f"request {self.request.request_id}: the model's logits are not finite after "
+                f"{self.request.num_tokens} tokens; its weights or this prompt overflow"
+            )
+            return None
+        if self.logprobs is not None and event.logprobs is not None:
+            self.logprobs.append({entry.token_id: self._logprob(entry) for entry in event.logprobs})
+        ended = self.request.finish_reason
+        by_token = ended == "stop" and event.token in self.request.stop_token_ids
+        text = "" if by_token else self._detokenizer.push(event.token)
+        if ended is not None:
+            text += self._detokenizer.flush()
+        emit = self._stops.push(text).text
+        if ended is not None:
+            emit += self._stops.flush().text
+        self._text.append(emit)
+        self._pending.append(StreamChunk(emit, [event.token]))
+        return self._stops.matched
+
+    def take(self) -> list[StreamChunk]:
+        """Chunks since the last call; the last of a finished request carries its end.
+
+        Raises the request's error, if it ended with one.
+        """
+        if self.error is not None:
+            raise self.error
+        pending, self._pending = self._pending, []
+        if self.request.finished:
+            tail = pending.pop() if pending else StreamChunk("", [])
+            pending.append(
+                StreamChunk(tail.text, tail.token_ids, self.request.finish_reason, self.metrics)
+            )
+        return pending
+
+    def output(self) -> RequestOutput:
+        """The whole result so far. Raises the request's error, if it ended with one."""
+        if self.error is not None:
+            raise self.error
+        request = self.request
+        cumulative = None
+        if self.logprobs is not None:
+            cumulative = sum(
+                entry[token].logprob
+                for entry, token in zip(self.logprobs, request.output_token_ids, strict=True)
+            )
+        completion = CompletionOutput(
+            index=0,
+            text="".join(self._text),
+            token_ids=list(request.output_token_ids),
+            cumulative_logprob=cumulative,
+            logprobs=self.logprobs,
+            finish_reason=request.finish_reason,
+            stop_reason=request.stop_reason,
+        )
+        return RequestOutput(
+            request_id=request.request_id,
+            prompt=self.prompt,
+            prompt_token_ids=list(request.prompt_token_ids),
+            outputs=[completion],
+            finished=request.finished,
+            metrics=self.metrics,
+        )
+
+    def _logprob(self, entry: TokenLogprob) -> Logprob:
+        text = self._tokenizer.decode([entry.token_id], skip_special=False)
+        return Logprob(entry.logprob, entry.rank, text)
+
+    def _measure(self) -> None:
+        now = time.perf_counter()
+        self.metrics.completion_tokens = len(self.request.output_token_ids)
+        if self._first_token is None:
+            self._first_token = now
+            started = self.request.admitted_at or self._arrived
+            self.metrics.queue_seconds = started - self._arrived
+            self.metrics.prefill_seconds = now - started
+        else:
+            self.metrics.decode_seconds = now - self._first_token

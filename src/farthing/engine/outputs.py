@@ -1,0 +1,75 @@
+"""What callers receive; names and meanings as in vLLM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from farthing.engine.request import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Log probability of one token at one position; ``rank`` 1 is the likeliest."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOutput:
+    """One generated continuation.
+
+    ``text`` excludes end-of-sequence tokens and stop strings; ``token_ids`` has every token
+    sampled. ``logprobs``: for each token, a mapping from token id, the sampled one first.
+    ``finish_reason``: ``stop`` (end of sequence, stop token or string; ``stop_reason`` says which),
+    ``length`` (``max_tokens`` or a full context), ``abort`` or None while unfinished.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    cumulative_logprob: float | None
+    logprobs: list[dict[int, Logprob]] | None
+    finish_reason: FinishReason | None
+    stop_reason: int | str | None
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """Counts and durations of one request. Seconds, from a monotonic clock."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    queue_seconds: float = 0.0  # from arrival to the first pass
+    prefill_seconds: float = 0.0  # from the first pass to the first token
+    decode_seconds: float = 0.0  # from the first token to the last
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Decode rate: tokens after the first by the time they took; None for fewer than two."""
+        if self.completion_tokens < 2 or self.decode_seconds <= 0:
+            return None
+        return (self.completion_tokens - 1) / self.decode_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """A finished request."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool
+    metrics: RequestMetrics = field(default_factory=RequestMetrics)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChunk:
+    """New text of a streamed answer, always whole characters. The last has ``finish_reason``."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason | None = None
+    metrics: RequestMetrics | None = None

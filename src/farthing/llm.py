@@ -1,0 +1,248 @@
+"""``LLM``: a model in this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from farthing.catalog import DEFAULT_MODEL, resolve
+from farthing.config import ModelConfig
+from farthing.engine.engine import Engine
+from farthing.engine.model_loader import LoadOptions, load_model
+from farthing.engine.output_processor import OutputProcessor
+from farthing.engine.outputs import RequestOutput, StreamChunk
+from farthing.errors import InvalidParameterError
+from farthing.program.native import KvDtype
+from farthing.sampling.params import SamplingParams
+from farthing.tokenization.chat import can_chat, chat_template_of, encode_chat
+from farthing.tokenization.chat_template import ChatTemplate
+from farthing.tokenization.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int] | Mapping[str, Any]
+"""Text, token ids, or ``{"prompt": text}`` / ``{"prompt_token_ids": ids}`` as in vLLM."""
+
+Message = Mapping[str, Any]
+"""``{"role": "user", "content": text}``."""
+
+
+class LLM:
+    """Loads a model and generates with it.
+
+    ``model`` is a catalog name, a hub id, a GGUF file or a Hugging Face directory.
+    ``use_cache=False`` recomputes every sequence from its first token at each step: the same
+    tokens, slowly. ``max_model_len`` (tokens of one sequence) defaults to the model's context, or
+    to what memory allows where that is less.
+
+    Calls from several threads are safe; their requests share the passes.
+
+    Raises subclasses of :class:`FarthingError` when the model cannot be had or does not fit.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] = DEFAULT_MODEL,
+        *,
+        use_cache: bool = True,
+        kv_cache_dtype: KvDtype = "fp16",
+        max_model_len: int | None = None,
+        num_threads: int | None = None,
+        max_num_seqs: int = 32,
+        max_num_batched_tokens: int = 512,
+        kv_cache_tokens: int | None = None,
+        load_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        for name, value in (
+            ("max_model_len", max_model_len),
+            ("num_threads", num_threads),
+            ("max_num_seqs", max_num_seqs),
+            ("max_num_batched_tokens", max_num_batched_tokens),
+            ("kv_cache_tokens", kv_cache_tokens),
+        ):
+            if value is not None and value < 1:
+                raise InvalidParameterError(f"{name}={value} must be at least 1")
+        options = LoadOptions(
+            kv_cache_dtype=kv_cache_dtype,
+            max_model_len=max_model_len,
+            num_threads=num_threads,
+            max_num_batched_tokens=max_num_batched_tokens,
+            kv_cache_tokens=kv_cache_tokens,
+        )
+        self.path = resolve(Path(model) if isinstance(model, PathLike) else model)
+        loaded = load_model(self.path, options, load_progress)
+        self.config: ModelConfig = loaded.config
+        self.tokenizer: Tokenizer = loaded.tokenizer
+        self.context_length = loaded.max_model_len
+        self.engine = Engine(
+            loaded.runner,
+            max_model_len=loaded.max_model_len,
+            max_num_seqs=min(max_num_seqs, max_num_batched_tokens),
+            eos_token_ids=loaded.tokenizer.eos_token_ids,
+            use_cache=use_cache,
+        )
+        self._template_source = loaded.checkpoint.chat_template
+        self._template: ChatTemplate | None = None
+        self._processors: dict[str, OutputProcessor] = {}
+        self._lock = threading.RLock()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]:
+        """Completes every prompt, batched; results in the order of the prompts.
+
+        A sequence of token ids is one prompt. One ``SamplingParams`` serves all prompts, or one for
+        each.
+        """
+        items = _prompt_list(prompts)
+        params = _params_list(sampling_params, len(items))
+        encoded = [self._encode(prompt) for prompt in items]
+        return self._run([(*e, p) for e, p in zip(encoded, params, strict=True)])
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        **template_arguments: Any,
+    ) -> list[RequestOutput]:
+        """Answers one conversation, or each of several, through the model's chat template."""
+        conversations = [messages] if not messages or _is_message(messages[0]) else messages
+        params = _params_list(sampling_params, len(conversations))
+        encoded = [self.encode_chat(c, **template_arguments) for c in conversations]  # type: ignore[arg-type]
+        return self._run([(None, ids, p) for ids, p in zip(encoded, params, strict=True)])
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Iterator[StreamChunk]:
+        """Completes one prompt chunk by chunk. Closing the iterator aborts the request."""
+        text, ids = self._encode(prompt)
+        return self._stream(self._prepare(text, ids, sampling_params or SamplingParams()))
+
+    def chat_stream(
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams | None = None,
+        **template_arguments: Any,
+    ) -> Iterator[StreamChunk]:
+        """Answers a conversation chunk by chunk. Closing the iterator aborts the request."""
+        ids = self.encode_chat(messages, **template_arguments)
+        return self._stream(self._prepare(None, ids, sampling_params or SamplingParams()))
+
+    def encode_chat(self, messages: Sequence[Message], **template_arguments: Any) -> list[int]:
+        """Token ids of a conversation, up to where the answer begins.
+
+        Text of a message never becomes a control token. Raises :class:`ChatTemplateError`.
+        """
+        return encode_chat(self.tokenizer, self.chat_template, messages, **template_arguments)
+
+    def count_chat_tokens(self, messages: Sequence[Message]) -> int:
+        """Length of a conversation in tokens, the opening of the answer included."""
+        return len(self.encode_chat(messages))
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """The model's chat template. Raises :class:`ChatTemplateError` if it has none."""
+        if self._template is None:
+            self._template = chat_template_of(self._template_source, self.tokenizer)
+        return self._template
+
+    @property
+    def has_chat_template(self) -> bool:
+        """True when conversations can be encoded."""
+        return can_chat(self._template_source, self.tokenizer)
+
+    def _encode(self, prompt: Prompt) -> tuple[str | None, Sequence[int]]:
+        given: Any = prompt
+        if isinstance(prompt, Mapping):
+            given = prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
+        if isinstance(given, str):
+            return given, self.tokenizer.encode(given, allow_control=True)
+        for token in given:
+            if not 0 <= token < self.config.vocab_size:
+                raise InvalidParameterError(
+                    f"prompt: token id {token} must be from 0 below {self.config.vocab_size}"
+                )
+        return None, list(given)
+
+    def _prepare(
+        self, prompt: str | None, ids: Sequence[int], params: SamplingParams
+    ) -> OutputProcessor:
+        for token in params.stop_token_ids or ():
+            if token >= self.config.vocab_size:
+                raise InvalidParameterError(
+                    f"stop_token_ids: {token} must be below {self.config.vocab_size}"
+                )
+        return OutputProcessor(self.engine.make_request(ids, params), prompt, self.tokenizer)
+
+    def _submit(self, processor: OutputProcessor) -> None:
+        with self._lock:
+            self._processors[processor.request.request_id] = processor
+            self.engine.add_request(processor.request)
+
+    def _run(
+        self, requests: Sequence[tuple[str | None, Sequence[int], SamplingParams]]
+    ) -> list[RequestOutput]:
+        processors = [self._prepare(*request) for request in requests]
+        try:
+            for processor in processors:
+                self._submit(processor)
+            while not all(p.request.finished for p in processors):
+                with self._lock:
+                    self._step()
+            return [p.output() for p in processors]
+        finally:
+            for processor in processors:
+                self._forget(processor)
+
+    def _stream(self, processor: OutputProcessor) -> Iterator[StreamChunk]:
+        self._submit(processor)
+        try:
+            finished = False
+            while not finished:
+                with self._lock:
+                    if not processor.request.finished:
+                        self._step()
+                    finished = processor.request.finished
+                    chunks = processor.take()
+                yield from chunks
+        finally:
+            self._forget(processor)
+
+    def _step(self) -> None:
+        for event in self.engine.step(time.perf_counter()):
+            processor = self._processors[event.request.request_id]
+            if stop := processor.process(event):
+                self.engine.stop(event.request, stop)
+
+    def _forget(self, processor: OutputProcessor) -> None:
+        with self._lock:
+            self.engine.abort(processor.request)
+            self._processors.pop(processor.request.request_id, None)
+
+
+def _is_message(item: object) -> bool:
+    return isinstance(item, Mapping)
+
+
+def _prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str | Mapping):
+        return [prompts]
+    if prompts and all(isinstance(item, int) for item in prompts):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _params_list(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise InvalidParameterError(
+            f"sampling_params: {len(params)} given for {count} prompts; one, or one for each"
+        )
+    return list(params)

@@ -1,0 +1,99 @@
+"""An opened model: its configuration, where its tensors are, its tokenizer and chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from farthing.config import ModelConfig
+from farthing.errors import ModelFormatError
+from farthing.models.checkpoint.tensor import TensorSource
+from farthing.program.ops import WeightSlot
+from farthing.tokenization.source import TokenizerSource
+
+EMBEDDING = "model.embed_tokens.weight"
+LM_HEAD = "lm_head.weight"
+ROPE_FACTORS = "rope_freqs.weight"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A model file or directory, read as far as its metadata.
+
+    Holds its files open while a tensor of it is referred to; drop it once the weights are loaded.
+    """
+
+    path: Path
+    format: Literal["gguf", "huggingface"]
+    config: ModelConfig
+    tensors: Mapping[str, TensorSource]  # by canonical (Hugging Face) name
+    tokenizer: TokenizerSource | None  # None: the model came without one
+    chat_template: str | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors as stored."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def bytes_by_dtype(self) -> dict[str, int]:
+        """Bytes as stored by scheme name, most first."""
+        totals: dict[str, int] = {}
+        for tensor in self.tensors.values():
+            totals[tensor.stored_dtype] = totals.get(tensor.stored_dtype, 0) + tensor.nbytes
+        return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
+
+
+def check_tensors(checkpoint: Checkpoint, slots: Iterable[WeightSlot]) -> None:
+    """Checks that the checkpoint has the program's weights, of the right shapes, and no others.
+
+    Passes over tensors that carry no weight of their own: rope frequencies, and an output matrix
+    beside a tied embedding of the same shape. Raises :class:`ModelFormatError` naming the file,
+    the tensor and, if they differ, both shapes.
+    """
+    needed = {slot.name: slot.shape for slot in slots}
+    for name, shape in needed.items():
+        tensor = checkpoint.tensors.get(name)
+        if tensor is None:
+            raise ModelFormatError(
+                checkpoint.path,
+                f"is missing; a weight of shape {_shape(shape)} is needed",
+                field=f"tensor {name}",
+            )
+        if tensor.shape != shape:
+            raise ModelFormatError(
+                tensor.file,
+                f"has shape {_shape(tensor.shape)} where {_shape(shape)} is needed",
+                field=_title(name, tensor),
+                offset=tensor.offset,
+            )
+    for name, tensor in checkpoint.tensors.items():
+        if name not in needed and not _carries_nothing(checkpoint, name, tensor):
+            raise ModelFormatError(
+                tensor.file,
+                f"of shape {_shape(tensor.shape)} has no place in a model of architecture "
+                f"{checkpoint.config.architecture!r}",
+                field=_title(name, tensor),
+                offset=tensor.offset,
+            )
+
+
+def _carries_nothing(checkpoint: Checkpoint, name: str, tensor: TensorSource) -> bool:
+    if name == ROPE_FACTORS or name.endswith(".rotary_emb.inv_freq"):
+        return True
+    embedding = checkpoint.tensors.get(EMBEDDING)
+    return (
+        name == LM_HEAD
+        and checkpoint.config.tie_word_embeddings
+        and embedding is not None
+        and tensor.shape == embedding.shape
+    )
+
+
+def _title(name: str, tensor: TensorSource) -> str:
+    return f"tensor {name}" if tensor.name == name else f"tensor {tensor.name} ({name})"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "(" + ", ".join(map(str, shape)) + ")"

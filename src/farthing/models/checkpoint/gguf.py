@@ -1,0 +1,157 @@
+"""A GGUF file as a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from farthing.config import ModelConfig
+from farthing.errors import ModelFormatError, UnsupportedArchitectureError
+from farthing.models.checkpoint import limits
+from farthing.models.checkpoint.checkpoint import EMBEDDING, ROPE_FACTORS, Checkpoint
+from farthing.models.checkpoint.fields import Fields
+from farthing.models.checkpoint.gguf_config import (
+    GGUF_ARCHITECTURES,
+    metadata_fields,
+    read_config,
+)
+from farthing.models.checkpoint.gguf_file import GgufFile, read_gguf
+from farthing.models.checkpoint.gguf_names import canonical_name
+from farthing.models.checkpoint.gguf_tokenizer import read_tokenizer
+from farthing.models.checkpoint.tensor import TensorSource
+
+
+def open_gguf(path: Path, supported: Collection[str]) -> Checkpoint:
+    """Opens a GGUF file of one of the ``supported`` architectures (registry keys).
+
+    Raises :class:`UnsupportedArchitectureError` naming the architecture and the supported ones,
+    and :class:`ModelFormatError` for a file that is not as GGUF demands, has impossible numbers or
+    holds a tensor that cannot be read.
+    """
+    file = read_gguf(path)
+    fields = metadata_fields(file)
+    architecture = _architecture(fields, supported)
+    tensors = _tensors(file)
+    embedding = tensors.get(EMBEDDING)
+    if embedding is None or len(embedding.shape) != 2:
+        raise ModelFormatError(path, "a matrix is needed", field="tensor token_embd.weight")
+    vocab_size = embedding.shape[0]
+    if not 1 <= vocab_size <= limits.MAX_VOCABULARY:
+        raise ModelFormatError(
+            path,
+            f"has {vocab_size} rows, outside 1 to {limits.MAX_VOCABULARY}",
+            field="tensor token_embd.weight",
+        )
+    tokenizer = read_tokenizer(fields, vocab_size)
+    config = read_config(
+        fields,
+        architecture,
+        vocab_size,
+        frozenset(tensor.name for tensor in file.tensors),
+        tensors.get(ROPE_FACTORS),
+        tokenizer,
+    )
+    if GGUF_ARCHITECTURES[architecture].interleaved_rope:
+        tensors = {name: _half_split(name, t, config) for name, t in tensors.items()}
+    return Checkpoint(
+        path=path,
+        format="gguf",
+        config=config,
+        tensors=MappingProxyType(tensors),
+        tokenizer=tokenizer,
+        chat_template=fields.optional_text("tokenizer.chat_template"),
+    )
+
+
+def half_split_order(num_heads: int, head_dim: int, rope_dim: int) -> npt.NDArray[np.intp]:
+    """Row i of a half-split q or k projection is row ``order[i]`` of an interleaved one.
+
+    Interleaved rope rotates the neighbours (2i, 2i + 1) of a head together, half-split rope
+    (i, i + rope_dim / 2); a head's dimensions past ``rope_dim`` stay where they are.
+    """
+    head = np.arange(head_dim, dtype=np.intp)
+    head[:rope_dim] = head[:rope_dim].reshape(-1, 2).T.reshape(-1)
+    return (np.arange(num_heads, dtype=np.intp)[:, None] * head_dim + head).reshape(-1)
+
+
+def _architecture(fields: Fields, supported: Collection[str]) -> str:
+    kind = fields.optional_text("general.type") or "model"
+    if kind != "model":
+        fields.fail("general.type", f"is {kind!r}; only a whole model can be opened")
+    parts = fields.optional_integer("split.count", 0, 1 << 16) or 1
+    if parts > 1:
+        fields.fail("split.count", f"is one of {parts} parts; join them with gguf-split --merge")
+    architecture = fields.text("general.architecture")
+    known = sorted(set(supported) & set(GGUF_ARCHITECTURES))
+    described = repr(architecture)
+    experts = fields.optional_integer(f"{architecture}.expert_count", 0, 1 << 16) or 0
+    if experts:
+        described += f" with a mixture of {experts} experts"
+    if architecture not in known or experts:
+        raise UnsupportedArchitectureError(
+            f"{fields.file}: architecture {described} is not supported in GGUF files; "
+            f"supported: {', '.join(known)}"
+        )
+    return architecture
+
+
+def _tensors(file: GgufFile) -> dict[str, TensorSource]:
+    tensors: dict[str, TensorSource] = {}
+    for tensor in file.tensors:
+        field = f"tensor {tensor.name}"
+        if tensor.scheme.reading == "refused":
+            raise ModelFormatError(
+                file.path,
+                f"is stored as {tensor.scheme.name}, which cannot be read as weights",
+                field=field,
+                offset=tensor.entry_offset,
+            )
+        name = canonical_name(tensor.name)
+        if name in tensors:
+            raise ModelFormatError(
+                file.path,
+                f"is a duplicate: tensor {tensors[name].name} stands for {name} too",
+                field=field,
+                offset=tensor.entry_offset,
+            )
+        tensors[name] = TensorSource(
+            name=tensor.name,
+            reader=file.reader,
+            shape=tensor.shape,
+            stored_dtype=tensor.scheme.name,
+            offset=tensor.offset,
+            nbytes=tensor.nbytes,
+        )
+    return tensors
+
+
+def _half_split(name: str, tensor: TensorSource, config: ModelConfig) -> TensorSource:
+    """``tensor`` with the row order of half-split rope, if it is a q or k projection."""
+    if ".self_attn.q_proj." in name:
+        num_heads = config.num_heads
+    elif ".self_attn.k_proj." in name:
+        num_heads = config.num_kv_heads
+    else:
+        return tensor
+    if tensor.shape[:1] != (num_heads * config.head_dim,):
+        return tensor  # misshapen, and reported by check_tensors
+    if len(tensor.shape) == 1 and tensor.stored.block_cols != 1:
+        raise ModelFormatError(
+            tensor.file,
+            f"is a bias stored as {tensor.stored_dtype}; f32, f16 or bf16 is needed",
+            field=f"tensor {tensor.name}",
+            offset=tensor.offset,
+        )
+    return TensorSource(
+        name=tensor.name,
+        reader=tensor.reader,
+        shape=tensor.shape,
+        stored_dtype=tensor.stored_dtype,
+        offset=tensor.offset,
+        nbytes=tensor.nbytes,
+        row_order=half_split_order(num_heads, config.head_dim, config.rope.dim),
+    )

@@ -1,0 +1,241 @@
+"""Turns a :class:`Program` into the native player's terms: buffers, and who reads and writes them.
+
+Plain data in, plain data out; fusion lives here.
+
+Fused today: rounding to int8 with the norm or gate that produces the value (once for all linear
+ops that read it), rope with the KV store, a residual add with the linear op before it, and stacked
+matrices (qkv, gate and up) as one op.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from farthing.errors import UnsupportedOperationError
+from farthing.program.ops import (
+    Gated,
+    HiddenRows,
+    Linear,
+    Moe,
+    Op,
+    Program,
+    RmsNorm,
+    Rows,
+    Scale,
+    Softcap,
+    Tap,
+    Value,
+    inputs,
+)
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FloatBuffer:
+    """(rows, width) float32. ``output`` names what the caller of a step receives in it."""
+
+    rows: Rows
+    width: int
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Buffer:
+    """(rows, cols) int8 codes with one scale for each ``group`` columns."""
+
+    rows: Rows
+    cols: int
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One op and the buffers it works on; buffers are indices into :class:`LoweredProgram`.
+
+    ``op`` None rounds ``inputs[0]`` to ``rounded``. ``inputs`` follow the op's operand order
+    (Linear: x, add). ``segments`` has the int8 input of each of a Linear's weights, or NOWHERE
+    where the weight reads float.
+    """
+
+    op: Op | None
+    inputs: tuple[int, ...]
+    out: int
+    rounded: tuple[int, ...] = ()
+    segments: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredProgram:
+    """``outputs`` are the float buffers the caller supplies: logits, hidden states, taps."""
+
+    float_buffers: tuple[FloatBuffer, ...]
+    int8_buffers: tuple[Int8Buffer, ...]
+    outputs: tuple[int, ...]
+    instructions: tuple[Instruction, ...]
+
+
+def lower(program: Program, activation_group: Callable[[str], int]) -> LoweredProgram:
+    """Lowers ``program``.
+
+    ``activation_group(weight)`` is the int8 group of the activations that weight's kernel reads,
+    0 for kernels that read float.
+
+    Raises :class:`UnsupportedOperationError` for an op the native player lacks.
+    """
+    return _Lowering(program, activation_group).lower()
+
+
+@dataclass(slots=True)
+class _Lowering:
+    program: Program
+    activation_group: Callable[[str], int]
+    floats: list[FloatBuffer] = field(default_factory=list)
+    int8s: list[Int8Buffer] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    place: dict[int, int] = field(default_factory=dict)  # value id -> float buffer
+    rounded: dict[tuple[int, int], int] = field(default_factory=dict)  # (value, group) -> int8
+    free_floats: dict[FloatBuffer, list[int]] = field(default_factory=lambda: defaultdict(list))
+    free_int8s: dict[Int8Buffer, list[int]] = field(default_factory=lambda: defaultdict(list))
+    last_use: dict[int, int] = field(default_factory=dict)
+    groups: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    read_as_float: set[int] = field(default_factory=set)
+
+    def lower(self) -> LoweredProgram:
+        self._find_uses()
+        self._place_output()
+        for index, op in enumerate(self.program.ops):
+            self._lower_op(index, op)
+            self._release(index, op)
+        return LoweredProgram(
+            tuple(self.floats), tuple(self.int8s), tuple(self.outputs), tuple(self.instructions)
+        )
+
+    def _find_uses(self) -> None:
+        for index, op in enumerate(self.program.ops):
+            for position, value in enumerate(inputs(op)):
+                self.last_use[value.id] = index
+                if not (isinstance(op, Linear) and position == 0):
+                    self.read_as_float.add(value.id)
+            if isinstance(op, Linear):
+                for weight in op.weights:
+                    group = self.activation_group(weight)
+                    if group:
+                        self.groups[op.x.id].add(group)
+                    else:
+                        self.read_as_float.add(op.x.id)
+
+    def _place_output(self) -> None:
+        """Gives the logits the caller's memory, and lets ops that work in place write there."""
+        value = self.program.output
+        buffer = self._output(value, "logits")
+        producers = {op.out.id: op for op in self.program.ops if not isinstance(op, Tap)}
+        self.place[value.id] = buffer
+        while isinstance(producer := producers[value.id], Softcap | Scale):
+            value = producer.x
+            self.place[value.id] = buffer
+
+    def _lower_op(self, index: int, op: Op) -> None:
+        match op:
+            case Moe():
+                raise UnsupportedOperationError(
+                    "the native executor has no 'moe' operation (mixture of experts)"
+                )
+            case Tap():
+                out = self._output(op.x, f"tap:{op.name}")
+                self._emit(op, out)
+            case HiddenRows():
+                self.place[op.out.id] = self._output(op.out, "hidden")
+                self._emit(op, self.place[op.out.id])
+            case RmsNorm() | Gated():
+                self._emit_with_rounding(op)
+            case Linear():
+                self._lower_linear(index, op)
+            case _:
+                self._emit(op, self._float(op.out))
+                self._round(op.out)
+
+    def _lower_linear(self, index: int, op: Linear) -> None:
+        segments = tuple(
+            self.rounded[op.x.id, group] if (group := self.activation_group(w)) else NOWHERE
+            for w in op.weights
+        )
+        x = self.place.get(op.x.id, NOWHERE)
+        add = NOWHERE if op.add is None else self.place[op.add.id]
+        if (
+            op.add is not None
+            and op.add.id != op.x.id
+            and self.last_use[op.add.id] == index
+            and not self._placed(op.out)
+        ):
+            self.place[op.out.id] = self.place.pop(op.add.id)  # the sum replaces its dead operand
+        self.instructions.append(Instruction(op, (x, add), self._float(op.out), segments=segments))
+        self._round(op.out)
+
+    def _emit_with_rounding(self, op: RmsNorm | Gated) -> None:
+        out = NOWHERE
+        if op.out.id in self.read_as_float or self._placed(op.out):
+            out = self._float(op.out)
+        rounded = self._int8s(op.out)
+        if out == NOWHERE and not rounded:  # nobody reads it
+            out = self._float(op.out)
+        self.instructions.append(Instruction(op, (self.place[op.x.id],), out, rounded))
+
+    def _emit(self, op: Op, out: int) -> None:
+        read = tuple(self.place[value.id] for value in inputs(op))
+        self.instructions.append(Instruction(op, read, out))
+
+    def _round(self, value: Value) -> None:
+        if rounded := self._int8s(value):
+            self.instructions.append(Instruction(None, (self.place[value.id],), NOWHERE, rounded))
+
+    def _placed(self, value: Value) -> bool:
+        return value.id in self.place
+
+    def _output(self, value: Value, name: str) -> int:
+        self.floats.append(FloatBuffer(value.rows, value.width, name))
+        self.outputs.append(len(self.floats) - 1)
+        return self.outputs[-1]
+
+    def _float(self, value: Value) -> int:
+        if not self._placed(value):
+            wanted = FloatBuffer(value.rows, value.width)
+            if self.free_floats[wanted]:
+                self.place[value.id] = self.free_floats[wanted].pop()
+            else:
+                self.floats.append(wanted)
+                self.place[value.id] = len(self.floats) - 1
+        return self.place[value.id]
+
+    def _int8s(self, value: Value) -> tuple[int, ...]:
+        indices = []
+        for group in sorted(self.groups.get(value.id, ())):
+            wanted = Int8Buffer(value.rows, value.width, group)
+            if self.free_int8s[wanted]:
+                index = self.free_int8s[wanted].pop()
+            else:
+                self.int8s.append(wanted)
+                index = len(self.int8s) - 1
+            self.rounded[value.id, group] = index
+            indices.append(index)
+        return tuple(indices)
+
+    def _release(self, index: int, op: Op) -> None:
+        """Returns the buffers of values read for the last time, and of results nobody reads."""
+        done = [v for v in dict.fromkeys(inputs(op)) if self.last_use[v.id] == index]
+        kept = NOWHERE
+        if not isinstance(op, Tap):
+            if op.out.id in self.last_use:
+                kept = self.place.get(op.out.id, NOWHERE)
+            else:
+                done.append(op.out)
+        for value in done:
+            buffer = self.place.pop(value.id, NOWHERE)
+            if buffer not in (kept, NOWHERE) and not self.floats[buffer].output:
+                self.free_floats[self.floats[buffer]].append(buffer)
+            for group in self.groups.get(value.id, ()):
+                int8 = self.rounded.pop((value.id, group))
+                self.free_int8s[self.int8s[int8]].append(int8)

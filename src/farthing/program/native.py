@@ -1,0 +1,273 @@
+"""The native executor: plays a lowered program in one call, without the GIL, on its own threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farthing import _native, machine
+from farthing.program.lowering import Instruction, LoweredProgram, lower
+from farthing.program.ops import (
+    Add,
+    Attention,
+    Embed,
+    Gated,
+    HiddenRows,
+    Linear,
+    LogitRows,
+    Program,
+    RmsNorm,
+    Scale,
+    Softcap,
+    Tap,
+)
+from farthing.program.rope import scale_inverse_frequencies
+from farthing.program.step import StepBatch, StepOutput
+
+FloatArray = NDArray[np.float32]
+KvDtype = Literal["fp16", "fp32"]
+NativeWeight = _native.Matrix | FloatArray
+
+
+class WeightSource(Protocol):
+    """A tensor of a checkpoint, read on demand."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    def read_rows(self, start: int, stop: int) -> NDArray[np.uint8]: ...
+    def dequantize(self) -> NDArray[np.float32]: ...
+
+
+_CHUNK_BYTES = 4 << 20
+"""Bytes of a tensor read and packed at a time: what loading needs beside the packed weights."""
+
+
+def load_weights(
+    program: Program,
+    sources: Mapping[str, WeightSource],
+    *,
+    num_threads: int,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, NativeWeight]:
+    """Packs every weight of ``program`` into the kernels' layouts.
+
+    Matrices keep their codes and scales; vectors become float32. ``progress`` is told the packed
+    bytes of each finished tensor.
+    """
+    weights: dict[str, NativeWeight] = {}
+    with ThreadPoolExecutor(num_threads) as threads:
+        for slot in program.weights:
+            source = sources[slot.name]
+            if len(slot.shape) == 1:
+                vector = np.ascontiguousarray(source.dequantize(), np.float32).reshape(-1)
+                weights[slot.name] = vector
+                size = vector.nbytes
+            else:
+                matrix = _pack(source, threads)
+                weights[slot.name] = matrix
+                size = matrix.nbytes
+            if progress is not None:
+                progress(size)
+    return weights
+
+
+def _pack(source: WeightSource, threads: ThreadPoolExecutor) -> _native.Matrix:
+    rows, cols = source.shape
+    matrix = _native.Matrix(source.dtype, rows, cols)
+    row_bytes = max(1, matrix.nbytes // rows)
+    step = max(16, _CHUNK_BYTES // row_bytes // 16 * 16)  # whole row blocks
+
+    def pack(start: int) -> None:
+        matrix.pack(start, source.read_rows(start, min(start + step, rows)))
+
+    for _ in threads.map(pack, range(0, rows, step)):
+        pass
+    return matrix
+
+
+class KvCache:
+    """The memory of a paged KV cache: ``num_blocks`` blocks of 16 tokens of every layer.
+
+    Pages are touched, and so counted by the system, when tokens are first stored in them.
+    """
+
+    def __init__(
+        self, *, dtype: KvDtype, num_layers: int, num_kv_heads: int, head_dim: int, num_blocks: int
+    ) -> None:
+        self.dtype = dtype
+        self.pool = _native.KvPool(dtype, num_layers, num_kv_heads, head_dim, num_blocks)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the pool."""
+        return self.pool.num_blocks
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole pool."""
+        return self.pool.nbytes
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block."""
+        return self.pool.block_bytes
+
+
+class NativeExecutor:
+    """Plays one program over one set of weights.
+
+    ``max_rows`` bounds the rows of a pass and so the workspace, which does not depend on the
+    length of any context. Safe to call from several threads; passes run one after another.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, NativeWeight],
+        *,
+        num_threads: int,
+        max_rows: int = 512,
+        isa: str | None = None,
+    ) -> None:
+        self.program = program
+        self.max_rows = max_rows
+        self._threads = _native.ThreadPool(num_threads)
+        self._lowered = lower(program, lambda name: _activation_group(weights[name]))
+        self._native = _emit(self._lowered, weights, max_rows, isa or machine.active_isa())
+        self._outputs: dict[str, FloatArray] = {}
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that play a pass, the caller's included."""
+        return self._threads.num_threads
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of intermediate values, independent of context length."""
+        return self._native.workspace_bytes
+
+    def run(self, batch: StepBatch, kv: KvCache) -> StepOutput:
+        """Runs one pass over at most ``max_rows`` rows, storing k and v in ``kv``.
+
+        The arrays returned are overwritten by the next pass.
+
+        Raises ``ValueError`` naming the array when an index is outside its range.
+        """
+        rows = {"T": len(batch.tokens), "R": len(batch.logit_rows), "H": len(batch.hidden_rows)}
+        buffers = [self._lowered.float_buffers[i] for i in self._lowered.outputs]
+        arrays = [self._output(str(b.output), rows[b.rows.value], b.width) for b in buffers]
+        self._native.run(
+            self._threads,
+            kv.pool,
+            batch.tokens,
+            batch.positions,
+            batch.row_offsets,
+            batch.block_tables,
+            batch.logit_rows,
+            batch.hidden_rows,
+            arrays,
+        )
+        named = {str(b.output): a for b, a in zip(buffers, arrays, strict=True)}
+        logits = named.pop("logits")
+        hidden = named.pop("hidden", None)
+        return StepOutput(logits, hidden, {k.removeprefix("tap:"): v for k, v in named.items()})
+
+    def _output(self, name: str, rows: int, width: int) -> FloatArray:
+        array = self._outputs.get(name)
+        if array is None or array.shape[0] < rows:
+            array = self._outputs[name] = np.empty((rows, width), np.float32)
+        return array[:rows]
+
+
+def _activation_group(weight: NativeWeight) -> int:
+    return weight.activation_group if isinstance(weight, _native.Matrix) else 0
+
+
+def _emit(
+    lowered: LoweredProgram, weights: Mapping[str, NativeWeight], max_rows: int, isa: str
+) -> _native.Program:
+    native = _native.Program(max_rows, isa)
+    for buffer in lowered.float_buffers:
+        add = native.float_buffer if buffer.output is None else native.output
+        add(buffer.rows.value, buffer.width)
+    for int8 in lowered.int8_buffers:
+        native.int8_buffer(int8.rows.value, int8.cols, int8.group)
+    emitter = _Emitter(native, weights, {})
+    for instruction in lowered.instructions:
+        emitter.emit(instruction)
+    return native
+
+
+@dataclass(slots=True)
+class _Emitter:
+    native: _native.Program
+    weights: Mapping[str, NativeWeight]
+    ropes: dict[object, int]
+
+    def emit(self, i: Instruction) -> None:
+        match i.op:
+            case None:
+                self.native.quantize(i.inputs[0], list(i.rounded))
+            case Embed(table=table):
+                self.native.embed(self._matrix(table), i.out)
+            case RmsNorm(weight=weight, eps=eps):
+                vector = self._vector(weight)
+                self.native.rms_norm(i.inputs[0], vector, eps, i.out, list(i.rounded))
+            case Linear():
+                self._linear(i, i.op)
+            case Attention():
+                self._attention(i, i.op)
+            case Gated(activation=activation):
+                self.native.gated(i.inputs[0], activation, i.out, list(i.rounded))
+            case Add():
+                self.native.add(i.inputs[0], i.inputs[1], i.out)
+            case Scale(factor=factor):
+                self.native.scale(i.inputs[0], factor, i.out)
+            case Softcap(cap=cap):
+                self.native.softcap(i.inputs[0], cap, i.out)
+            case LogitRows() | HiddenRows() | Tap():
+                self.native.copy_rows(i.inputs[0], i.out)
+            case _:
+                raise AssertionError(f"lowering let through {i.op!r}")
+
+    def _linear(self, i: Instruction, op: Linear) -> None:
+        segments = [
+            (self._matrix(weight), [] if bias is None else self._vector(bias), rounded)
+            for weight, bias, rounded in zip(op.weights, op.biases, i.segments, strict=True)
+        ]
+        self.native.linear(i.inputs[0], segments, i.inputs[1], i.out)
+
+    def _attention(self, i: Instruction, op: Attention) -> None:
+        if op.rope not in self.ropes:
+            base = _native.rope_inverse_frequencies(op.rope.theta, op.rope.dim)
+            frequencies = scale_inverse_frequencies(base.tolist(), op.rope.scaling)
+            self.ropes[op.rope] = self.native.rope(frequencies, 1.0)
+        self.native.attention(
+            qkv=i.inputs[0],
+            out=i.out,
+            layer=op.layer,
+            num_heads=op.num_heads,
+            num_kv_heads=op.num_kv_heads,
+            head_dim=op.head_dim,
+            scale=op.scale,
+            softcap=op.softcap or 0.0,
+            window=op.window or 0,
+            rope=self.ropes[op.rope],
+        )
+
+    def _matrix(self, name: str) -> _native.Matrix:
+        weight = self.weights[name]
+        assert isinstance(weight, _native.Matrix)
+        return weight
+
+    def _vector(self, name: str) -> list[float]:
+        weight = self.weights[name]
+        assert isinstance(weight, np.ndarray)
+        return [float(x) for x in weight]

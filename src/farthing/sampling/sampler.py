@@ -1,0 +1,69 @@
+"""Chooses the next token of each row of logits, in native code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farthing import _native
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRow:
+    """How the token of one row is drawn: a function of the logits and these numbers alone."""
+
+    temperature: float  # 0: greedy
+    seed: int
+    position: int  # of the token that is drawn, in its sequence
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log probability of a token and its rank, 1 for the likeliest."""
+
+    token_id: int
+    logprob: float
+    rank: int
+
+
+def sample(logits: NDArray[np.float32], rows: Sequence[SampledRow]) -> list[int]:
+    """Draws one token for each row of ``logits`` (R, vocab).
+
+    Greedy rows take the highest logit, the lowest id among equals. Others take the highest of
+    logit / temperature plus Gumbel noise keyed by (seed, choice, position, token), so the draw does
+    not depend on other rows. A row without a finite maximum (NaN) gives -1.
+    """
+    tokens = _native.sample_rows(
+        logits,
+        np.array([row.temperature for row in rows], np.float32),
+        np.array([row.seed for row in rows], np.uint64),
+        np.array([row.choice for row in rows], np.uint32),
+        np.array([row.position for row in rows], np.uint32),
+    )
+    return [int(token) for token in tokens]
+
+
+def top_logprobs(logits: NDArray[np.float32], chosen: int, n: int) -> list[TokenLogprob]:
+    """The chosen token first, then the ``n`` likeliest, from the floats that sampling saw.
+
+    ``logits``: one row (vocab,). Ordered by (value descending, id ascending).
+    """
+    log_sum = np.float32(_native.log_sum_exp(logits))
+    rank = int(np.count_nonzero(logits > logits[chosen])) + int(
+        np.count_nonzero(logits[:chosen] == logits[chosen])
+    )
+    result = [TokenLogprob(chosen, float(logits[chosen] - log_sum), rank + 1)]
+    if n > 0:
+        threshold = np.partition(logits, -n)[-n]
+        candidates = np.flatnonzero(logits >= threshold)
+        order = np.lexsort((candidates, -logits[candidates]))[:n]
+        result += [
+            TokenLogprob(int(token), float(logits[token] - log_sum), place + 1)
+            for place, token in enumerate(candidates[order])
+            if token != chosen
+        ]
+    return result

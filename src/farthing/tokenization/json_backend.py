@@ -1,0 +1,190 @@
+"""The tokenizer of a ``tokenizer.json``."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from farthing.errors import ModelFormatError
+from farthing.tokenization.backend import Backend
+from farthing.tokenization.byte_level import byte_level_bytes
+from farthing.tokenization.control import ControlToken, ends_of_answer, looks_like_control
+from farthing.tokenization.source import JsonTokenizerFile
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_NAMED_TOKENS = (
+    "bos_token",
+    "eos_token",
+    "pad_token",
+    "unk_token",
+    "sep_token",
+    "cls_token",
+    "mask_token",
+)
+_TOKEN_LISTS = ("additional_special_tokens", "extra_special_tokens")
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def json_backend(file: JsonTokenizerFile) -> Backend:
+    """Read ``file``. Raises ModelFormatError if it is unreadable or not a BPE tokenizer."""
+    from tokenizers import AddedToken
+
+    core = _read(file)
+    if type(core.model).__name__ != "BPE":
+        raise ModelFormatError(
+            file.path,
+            f"model type {type(core.model).__name__!r} is not supported; supported: 'BPE'",
+            field="model",
+        )
+    core.no_truncation()
+    core.no_padding()
+    piece_bytes, strips_first_space = _decoding(file, core)
+    ids = core.get_vocab(with_added_tokens=True)
+    tokens: list[str | None] = [None] * (max(ids.values(), default=-1) + 1)
+    for token, i in ids.items():
+        tokens[i] = token
+
+    added = core.get_added_tokens_decoder()
+    declared = _declared_tokens(file.config)
+    control = {
+        token.content: ControlToken(i, token.lstrip, token.rstrip, token.single_word)
+        for i, token in added.items()
+        # A control token of one character would take that character out of all text.
+        if len(token.content) > 1
+        and (token.special or token.content in declared or looks_like_control(token.content))
+    }
+    core.add_special_tokens(
+        [
+            AddedToken(token.content, special=True, normalized=token.normalized)
+            for token in added.values()
+            if token.content in control and not token.special
+        ]
+    )
+    core.encode_special_tokens = True
+    prefix, suffix = _ids_around_a_text(core)
+
+    bos_id = ids.get(_token_name(file.config, "bos_token") or "")
+    eos_id = ids.get(_token_name(file.config, "eos_token") or "")
+    ends = [*([] if eos_id is None else [eos_id]), *file.eos_token_ids]
+    if not file.eos_token_ids:
+        ends += ends_of_answer(control)
+    return Backend(
+        core=core,
+        tokens=tokens,
+        ids=ids,
+        control=control,
+        literal_ids=frozenset(added),
+        piece_bytes=piece_bytes,
+        prefix=prefix,
+        suffix=suffix,
+        bos_id=bos_id if bos_id is not None or not prefix else prefix[0],
+        eos_id=eos_id,
+        eos_ids=tuple(dict.fromkeys(ends)),
+        strips_first_space=strips_first_space,
+        anchor=_anchor(core),
+    )
+
+
+def _read(file: JsonTokenizerFile) -> tokenizers.Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_buffer(file.path.read_bytes())
+    except OSError as error:
+        raise ModelFormatError(file.path, f"cannot be read: {error.strerror or error}") from None
+    except BaseException as error:
+        # A panic of the library arrives as a BaseException of its own.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise ModelFormatError(file.path, f"is not a tokenizer: {error}") from None
+        raise
+
+
+def _token_name(config: Mapping[str, object], key: str) -> str | None:
+    value = config.get(key)
+    if isinstance(value, Mapping):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _declared_tokens(config: Mapping[str, object]) -> set[str]:
+    names = {_token_name(config, key) for key in _NAMED_TOKENS}
+    for key in _TOKEN_LISTS:
+        listed = config.get(key)
+        if isinstance(listed, Mapping):
+            names |= {_token_name(listed, name) for name in listed}
+        elif isinstance(listed, list):
+            names |= {_token_name({"token": token}, "token") for token in listed}
+    return {name for name in names if name}
+
+
+def _ids_around_a_text(
+    core: tokenizers.Tokenizer,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    bare = core.encode("a", add_special_tokens=False).ids
+    full = core.encode("a", add_special_tokens=True).ids
+    for start in range(len(full) - len(bare) + 1):
+        if full[start : start + len(bare)] == bare:
+            return tuple(full[:start]), tuple(full[start + len(bare) :])
+    return (), ()
+
+
+def _anchor(core: tokenizers.Tokenizer) -> str | None:
+    """Make a token to encode behind, if ``core`` treats the beginning of a text specially."""
+    from tokenizers import AddedToken
+
+    if core.pre_tokenizer is None:
+        return None
+    if b'"prepend_scheme":"first"' not in core.pre_tokenizer.__getstate__().replace(b" ", b""):
+        return None
+    anchor = f"\uf8ff{secrets.token_hex(16)}\uf8ff"
+    core.add_tokens([AddedToken(anchor, normalized=False)])
+    return anchor
+
+
+def _decoding(
+    file: JsonTokenizerFile, core: tokenizers.Tokenizer
+) -> tuple[Callable[[str], bytes], bool]:
+    """How a vocabulary string becomes bytes, and whether a text loses its first space."""
+    state: dict[str, Any] = {} if core.decoder is None else json.loads(core.decoder.__getstate__())
+    steps = state.get("decoders", [state]) if state else []
+    kinds = [step.get("type") for step in steps]
+    if "ByteLevel" in kinds:
+        return byte_level_bytes, False
+    replacements: list[tuple[str, str]] = []
+    byte_fallback = strips = False
+    for step in steps:
+        if step["type"] == "Replace" and "String" in step["pattern"]:
+            replacements.append((step["pattern"]["String"], step["content"]))
+        elif step["type"] == "Metaspace":
+            replacements.append((step["replacement"], " "))
+            strips = step.get("prepend_scheme", "always") != "never"
+        elif step["type"] == "ByteFallback":
+            byte_fallback = True
+        elif step["type"] == "Strip" and step["content"] == " " and step["stop"] == 0:
+            strips = step["start"] == 1
+        elif step["type"] != "Fuse":
+            kinds = []
+    if not kinds:
+        raise ModelFormatError(
+            file.path,
+            f"is {json.dumps(state)[:200]}; supported: ByteLevel, or Replace, Metaspace, "
+            "ByteFallback, Fuse and Strip",
+            field="decoder",
+        )
+    return partial(_piece_bytes, tuple(replacements), byte_fallback), strips
+
+
+def _piece_bytes(
+    replacements: tuple[tuple[str, str], ...], byte_fallback: bool, token: str
+) -> bytes:
+    if byte_fallback and (match := _BYTE_TOKEN.fullmatch(token)):
+        return bytes([int(match[1], 16)])
+    for old, new in replacements:
+        token = token.replace(old, new)
+    return token.encode()

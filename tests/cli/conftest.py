@@ -1,0 +1,42 @@
+"""A cache folder of its own for every test of the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from support.command_line import CommandLine
+from support.tiny_models import make_tiny_model
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The cache folder of the test's commands; not there before something is written."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def environment(home: Path) -> dict[str, str]:
+    """Environment of the test's commands: nothing may be fetched."""
+    return {
+        **os.environ,
+        "FARTHING_HOME": str(home),
+        "FARTHING_MODEL_PATH": "",
+        "HF_HUB_OFFLINE": "1",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
+        "TERM": "xterm",
+    }
+
+
+@pytest.fixture
+def farthing(environment: dict[str, str]) -> CommandLine:
+    """The command, with this test's cache folder."""
+    return CommandLine(environment)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Path of a random model with a chat template and a context of 256 tokens."""
+    return str(make_tiny_model("qwen2-tied", tmp_path_factory.mktemp("tiny") / "model"))

@@ -1,0 +1,143 @@
+"""``farthing run``: the text and the numbers are those of the LLM."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from farthing import LLM, SamplingParams
+from support.command_line import CommandLine
+
+QUESTION = "What does a farthing buy?"
+NUMBERS = re.compile(
+    r"\d+ prompt tokens · prefill [\d,]+ ms · \d+ tokens( · [\d,.]+ tokens/s)?( · stopped by .+)?"
+)
+
+
+@pytest.fixture(scope="session")
+def llm(tiny_model: str) -> LLM:
+    return LLM(tiny_model, num_threads=1)
+
+
+def greedy(max_tokens: int, stop: str | None = None) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=max_tokens, stop=stop)
+
+
+def test_the_answer_goes_to_stdout_and_its_numbers_to_stderr(
+    farthing: CommandLine, tiny_model: str, llm: LLM
+) -> None:
+    result = farthing.process("run", tiny_model, QUESTION, "-n", "12")
+    expected = llm.chat([{"role": "user", "content": QUESTION}], greedy(12))[0].outputs[0]
+    assert result.returncode == 0
+    assert result.stdout == expected.text + "\n"
+    assert NUMBERS.fullmatch(result.stderr.strip())
+    assert " 12 tokens " in result.stderr
+    assert result.stderr.strip().endswith("stopped by --max-tokens")
+
+
+def test_raw_continues_the_text(farthing: CommandLine, tiny_model: str, llm: LLM) -> None:
+    result = farthing("run", tiny_model, QUESTION, "-n", "12", "--raw")
+    assert result.stdout == llm.generate(QUESTION, greedy(12))[0].outputs[0].text + "\n"
+    assert result.stdout != farthing("run", tiny_model, QUESTION, "-n", "12").stdout
+
+
+def test_json_has_everything(farthing: CommandLine, tiny_model: str, llm: LLM) -> None:
+    result = farthing("run", tiny_model, QUESTION, "-n", "12", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    expected = llm.chat([{"role": "user", "content": QUESTION}], greedy(12))[0]
+    answer = json.loads(result.stdout)
+    assert answer["text"] == expected.outputs[0].text
+    assert answer["finish_reason"] == "length"
+    assert answer["prompt_tokens"] == len(expected.prompt_token_ids)
+    assert answer["completion_tokens"] == 12
+    assert answer["chat_template"] is True
+    assert answer["prompt"] == QUESTION
+    assert answer["model"] == tiny_model
+    assert answer["prefill_seconds"] > 0
+    assert answer["tokens_per_second"] > 0
+
+
+def test_the_prompt_may_come_from_stdin(farthing: CommandLine, tiny_model: str) -> None:
+    said = farthing("run", tiny_model, QUESTION, "-n", "12").stdout
+    assert farthing("run", tiny_model, "-", "-n", "12", stdin=QUESTION + "\n").stdout == said
+
+
+@pytest.mark.parametrize(
+    "options", [("--no-cache",), ("--threads", "2"), ("--max-model-len", "99")]
+)
+def test_how_it_is_computed_changes_nothing(
+    farthing: CommandLine, tiny_model: str, options: tuple[str, ...]
+) -> None:
+    said = farthing("run", tiny_model, QUESTION, "-n", "12").stdout
+    assert farthing("run", tiny_model, QUESTION, "-n", "12", *options).stdout == said
+
+
+def test_the_kv_cache_type_is_passed_on(farthing: CommandLine, tiny_model: str) -> None:
+    expected = LLM(tiny_model, kv_cache_dtype="fp32").generate(QUESTION, greedy(40))
+    result = farthing("run", tiny_model, QUESTION, "-n", "40", "--raw", "--kv-cache-dtype", "fp32")
+    assert result.stdout == expected[0].outputs[0].text + "\n"
+
+
+def test_a_seed_repeats_a_sample(farthing: CommandLine, tiny_model: str) -> None:
+    def sample(seed: str) -> str:
+        return farthing("run", tiny_model, QUESTION, "-n", "30", "-t", "1.5", "--seed", seed).stdout
+
+    assert sample("7") == sample("7")
+    assert sample("7") != sample("8")
+
+
+def test_stop_ends_the_text_before_it(farthing: CommandLine, tiny_model: str, llm: LLM) -> None:
+    text = llm.generate(QUESTION, greedy(40))[0].outputs[0].text
+    stop = text[len(text) // 2 :][:4]
+    result = farthing(
+        "run", tiny_model, QUESTION, "-n", "40", "--raw", "--stop", "no such text", "--stop", stop
+    )
+    assert result.stdout == text[: text.index(stop)] + "\n"
+    assert "stopped" not in result.stderr
+
+
+def test_a_full_context_ends_the_answer(farthing: CommandLine, tiny_model: str) -> None:
+    small = LLM(tiny_model, num_threads=1, max_model_len=48)
+
+    def fills(prompt: str) -> bool:
+        return small.generate(prompt, greedy(400))[0].outputs[0].finish_reason == "length"
+
+    prompt = next(word for word in ("penny", "bread", "flour", "grain") if fills(word))
+    result = farthing("run", tiny_model, prompt, "--raw", "--max-model-len", "48", "-n", "400")
+    assert result.returncode == 0
+    assert result.stderr.strip().endswith("stopped by full context")
+
+
+def test_a_prompt_longer_than_the_context_is_told_with_both_numbers(
+    farthing: CommandLine, tiny_model: str, llm: LLM
+) -> None:
+    prompt = "penny " * 300
+    count = len(llm.tokenizer.encode(prompt))
+    result = farthing("run", tiny_model, prompt, "--raw")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert str(count) in result.stderr.replace(",", "")
+    assert "256" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [("--temperature", "1001"), ("--seed", "-1"), ("--stop", ""), ("-n", "0")]
+)
+def test_values_out_of_range_are_told_before_anything_is_loaded(
+    farthing: CommandLine, options: tuple[str, ...]
+) -> None:
+    result = farthing("run", "no-such-model", QUESTION, *options)
+    assert result.returncode == 2
+    assert "no-such-model" not in result.stderr
+
+
+@pytest.mark.slow
+def test_the_first_token_comes_within_three_seconds(farthing: CommandLine, qwen_gguf: Path) -> None:
+    start = time.perf_counter()
+    result = farthing.process("run", str(qwen_gguf), "Hello", "-n", "1")
+    assert result.returncode == 0
+    assert time.perf_counter() - start < 3.0

@@ -1,0 +1,96 @@
+"""``farthing show``: what is told of a model is what the model is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from farthing.cli.show import kv_facts
+from farthing.engine.block_pool import BLOCK_TOKENS
+from farthing.models.registry import build_program
+from farthing.program.native import KvCache
+from support.command_line import CommandLine
+from support.tiny_models import KINDS
+
+
+def test_show_for_programs(farthing: CommandLine, tiny_model: str) -> None:
+    result = farthing("show", tiny_model, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    facts = json.loads(result.stdout)
+    config = KINDS["qwen2-tied"]
+    assert facts["architecture"] == "qwen2"
+    assert facts["layers"] == config.num_layers
+    assert facts["heads"] == config.num_heads
+    assert facts["kv_heads"] == config.num_kv_heads
+    assert facts["context_length"] == config.context_length
+    assert facts["chat_template"] is True
+    types = facts["tensor_types"]
+    assert set(types) == {"f32"}
+    assert types["f32"]["bytes"] == facts["tensor_bytes"] == 4 * facts["parameters"]
+    assert facts["bits_per_weight"] == 32
+    assert "program" not in facts
+
+
+def test_show_for_people(farthing: CommandLine, tiny_model: str) -> None:
+    result = farthing("show", tiny_model, "--program")
+    assert (result.returncode, result.stderr) == (0, "")
+    for text in ("qwen2", "256 tokens", "f32", "32.00", "fp16", "= attention(", "= linear("):
+        assert text in result.stdout
+
+
+def test_the_program_is_listed_for_programs_too(farthing: CommandLine, tiny_model: str) -> None:
+    facts = json.loads(farthing("show", tiny_model, "--program", "--json").stdout)
+    assert facts["program"][0].startswith("%0 (T, 64) = embed(")
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_kv_bytes_are_those_that_are_allocated(kind: str) -> None:
+    config = KINDS[kind]
+    program = build_program(config)
+    blocks = -(-config.context_length // BLOCK_TOKENS)
+    facts = kv_facts(program, config.context_length)
+    for dtype, element in (("fp16", 2), ("fp32", 4)):
+        cache = KvCache(
+            dtype=dtype,  # type: ignore[arg-type]
+            num_layers=program.num_layers,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            num_blocks=blocks,
+        )
+        assert facts["kv_bytes_full_context"][dtype] == cache.nbytes
+        assert facts["kv_bytes_per_token"][dtype] == (
+            2 * config.num_layers * config.num_kv_heads * config.head_dim * element
+        )
+
+
+def test_a_context_that_ends_inside_a_block_needs_the_whole_block() -> None:
+    facts = kv_facts(build_program(KINDS["qwen2"]), BLOCK_TOKENS + 1)
+    per_token = facts["kv_bytes_per_token"]["fp16"]
+    assert facts["kv_bytes_full_context"]["fp16"] == 2 * BLOCK_TOKENS * per_token
+
+
+@pytest.mark.slow
+def test_the_default_model(farthing: CommandLine, qwen_gguf: Path) -> None:
+    facts = json.loads(farthing("show", str(qwen_gguf), "--json").stdout)
+    assert facts["format"] == "gguf"
+    assert facts["kv_bytes_per_token"] == {"fp16": 12_288, "fp32": 24_576}
+    assert facts["kv_bytes_full_context"]["fp16"] == 12_288 * 32_768
+    assert set(facts["tensor_types"]) == {"q4_k", "q5_0", "q6_k", "q8_0", "f32"}
+    total = sum(each["bytes"] for each in facts["tensor_types"].values())
+    assert total == facts["tensor_bytes"]
+    assert 0 < qwen_gguf.stat().st_size - total < 10 << 20  # the rest is metadata
+    assert facts["tensor_types"]["q4_k"]["bits_per_weight"] == 4.5
+
+
+@pytest.mark.slow
+def test_an_unsupported_architecture_is_told_with_those_supported(
+    farthing: CommandLine, gemma_gguf: Path
+) -> None:
+    for arguments in (("show", str(gemma_gguf)), ("run", str(gemma_gguf), "hi")):
+        result = farthing(*arguments)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert len(result.stderr.splitlines()) == 1
+        for word in ("gemma3", "llama", "qwen2"):
+            assert word in result.stderr

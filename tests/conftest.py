@@ -1,0 +1,27 @@
+"""Real models for the tests marked slow, fetched as the product fetches them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Tests share few cores; a BLAS with threads of its own makes them slower, not faster.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def qwen_gguf() -> Path:
+    """Qwen2.5-Coder-0.5B-Instruct, Q4_K_M: the default model."""
+    from farthing.catalog import resolve
+
+    return resolve("qwen2.5-coder-0.5b")
+
+
+@pytest.fixture(scope="session")
+def gemma_gguf() -> Path:
+    """Gemma 3 270M, Q4_K_M: another family, not supported yet."""
+    from farthing.catalog import resolve
+
+    return resolve("gemma-3-270m")

@@ -1,0 +1,128 @@
+"""The promise, one sentence a test: the same bits however a sequence is computed.
+
+Each test runs on tiny float models of every kind and, marked slow, on the real default model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from farthing import _native
+from farthing.program.step import SequenceRows
+from support.native_runs import NativeModel, assert_same_bits
+from support.tiny_models import KINDS, make_tiny_model
+
+REAL = "qwen2.5-coder-0.5b"
+KINDS_AND_REAL = [*KINDS, pytest.param(REAL, marks=pytest.mark.slow)]
+CHUNKS = (1, 7, 16, 64)
+
+
+@pytest.fixture(scope="module", params=KINDS_AND_REAL)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> NativeModel:
+    if request.param == REAL:
+        return NativeModel(request.getfixturevalue("qwen_gguf"))
+    path: Path = tmp_path_factory.mktemp("tiny")
+    return NativeModel(make_tiny_model(request.param, path))
+
+
+@pytest.fixture(scope="module")
+def tokens(model: NativeModel) -> list[int]:
+    """A sequence that ends in the middle of a block and of every chunk size."""
+    rng = np.random.default_rng(7)
+    return rng.integers(0, model.config.vocab_size, 105).tolist()
+
+
+@pytest.fixture(scope="module")
+def whole(model: NativeModel, tokens: list[int]) -> np.ndarray:
+    return model.run().logits(tokens)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_a_prompt_in_chunks_gives_the_bits_of_the_whole(
+    model: NativeModel, tokens: list[int], whole: np.ndarray, chunk: int
+) -> None:
+    assert_same_bits(model.run().logits(tokens, chunk), whole)
+
+
+@pytest.mark.parametrize("kv_dtype", ["fp16", "fp32"])
+def test_cached_generation_gives_the_bits_of_recomputing_everything(
+    model: NativeModel, tokens: list[int], kv_dtype: str
+) -> None:
+    prompt = tokens[:45]
+    cached, cached_logits = model.run(kv_dtype=kv_dtype).greedy(prompt, 20)
+    uncached, logits = model.run(kv_dtype=kv_dtype, seed=1).greedy(prompt, 20, use_cache=False)
+    assert cached == uncached
+    assert_same_bits(cached_logits, logits)
+
+
+def test_a_sequence_in_a_batch_gives_the_bits_it_gives_alone(
+    model: NativeModel, tokens: list[int], whole: np.ndarray
+) -> None:
+    rng = np.random.default_rng(8)
+    others = [rng.integers(0, model.config.vocab_size, n).tolist() for n in (1, 17, 60, 33)]
+    batch = [*others[:2], tokens, *others[2:]]
+    for chunk in (1, 23):
+        run = model.run(seed=2)
+        assert_same_bits(run.batched_logits(batch, chunk)[2], whole)
+
+
+def test_a_prompt_beside_decoding_neighbours_gives_the_same_bits(
+    model: NativeModel, tokens: list[int], whole: np.ndarray
+) -> None:
+    run = model.run(seed=3)
+    neighbour, own = run.new_sequence(64), run.new_sequence(len(tokens))
+    run.step([SequenceRows(tokens[:20], 0, neighbour)])
+    parts = []
+    for i, start in enumerate(range(0, len(tokens), 30)):
+        piece = tokens[start : start + 30]
+        decode = SequenceRows([tokens[20 + i]], 20 + i, neighbour)
+        _, logits = run.step([decode, SequenceRows(piece, start, own, logits=len(piece))])
+        parts.append(logits)
+    assert_same_bits(np.concatenate(parts), whole)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 64])
+def test_any_number_of_threads_gives_the_same_bits(
+    model: NativeModel, tokens: list[int], whole: np.ndarray, num_threads: int
+) -> None:
+    run = model.run(num_threads=num_threads)
+    part = tokens[:40] if model.config.num_layers > 8 else tokens
+    assert_same_bits(run.logits(part, 9), whole[: len(part)])
+
+
+@pytest.mark.parametrize("isa", _native.supported_isas())
+def test_every_instruction_set_gives_the_same_bits(
+    model: NativeModel, tokens: list[int], whole: np.ndarray, isa: str
+) -> None:
+    part = tokens[:20] if model.config.num_layers > 8 else tokens  # scalar code is slow
+    assert_same_bits(model.run(isa=isa).logits(part, 11), whole[: len(part)])
+
+
+def test_what_stood_in_the_cache_before_does_not_matter(
+    model: NativeModel, tokens: list[int], whole: np.ndarray
+) -> None:
+    run = model.run(tokens=112)  # the pool holds this one sequence
+    dirty = run.new_sequence(112)
+    run.step([SequenceRows(tokens[::-1], 0, dirty)])
+    logits = run.step([SequenceRows(tokens, 0, dirty, logits=len(tokens))])[0]
+    assert_same_bits(logits, whole)
+
+
+def test_a_changed_token_changes_the_bits_after_it_and_none_before(
+    model: NativeModel, tokens: list[int], whole: np.ndarray
+) -> None:
+    """The inverse test: were the comparison blind, this one would fail."""
+    changed = list(tokens)
+    changed[50] = (changed[50] + 1) % model.config.vocab_size
+    logits = model.run().logits(changed)
+    assert_same_bits(logits[:50], whole[:50])
+    assert (logits[50:] != whole[50:]).any(axis=1).all()
+
+
+def test_the_cache_type_shows_in_the_bits(model: NativeModel, tokens: list[int]) -> None:
+    """The inverse test for the KV type: fp16 rounds, fp32 does not."""
+    half, full = (model.run(kv_dtype=d).logits(tokens[:40]) for d in ("fp16", "fp32"))
+    assert (half[1:] != full[1:]).any()

@@ -1,0 +1,248 @@
+"""GGUF files as checkpoints: configuration, names, row order, tokenizer."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from farthing.config import Rope
+from farthing.errors import UnsupportedArchitectureError
+from farthing.models.checkpoint import Checkpoint, open_checkpoint
+from farthing.models.checkpoint.gguf import half_split_order
+from farthing.tokenization.source import GgufVocabulary
+
+SUPPORTED = ("llama", "qwen2")
+F32 = gguf.GGUFValueType.FLOAT32
+
+GGUF_NAMES = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+LAYER_NAMES = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def open_gguf(path: Path) -> Checkpoint:
+    return open_checkpoint(path, SUPPORTED)
+
+
+def gguf_name(name: str) -> str:
+    if name in GGUF_NAMES:
+        return GGUF_NAMES[name]
+    _, _, layer, rest = name.split(".", 3)
+    module, _, kind = rest.rpartition(".")
+    return f"blk.{layer}.{LAYER_NAMES[module]}.{kind}"
+
+
+def interleave(weights: np.ndarray, num_heads: int) -> np.ndarray:
+    """What llama.cpp's converter does to q and k of a Llama."""
+    halves = weights.reshape(num_heads, 2, weights.shape[0] // num_heads // 2, *weights.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weights.shape)
+
+
+def convert(builder: Any, model: Any, architecture: str) -> Any:
+    """A transformers model as a GGUF builder, as llama.cpp's converter writes it."""
+    c = model.config
+    p = architecture
+    builder.keys = {
+        f"{p}.block_count": c.num_hidden_layers,
+        f"{p}.context_length": c.max_position_embeddings,
+        f"{p}.embedding_length": c.hidden_size,
+        f"{p}.feed_forward_length": c.intermediate_size,
+        f"{p}.attention.head_count": c.num_attention_heads,
+        f"{p}.attention.head_count_kv": c.num_key_value_heads,
+        f"{p}.attention.layer_norm_rms_epsilon": (c.rms_norm_eps, F32),
+        f"{p}.rope.freq_base": (c.rope_parameters["rope_theta"], F32),
+    }
+    builder.tensors = {}
+    for name, tensor in model.state_dict().items():
+        values = tensor.numpy()
+        if architecture == "llama" and ".q_proj." in name:
+            values = interleave(values, c.num_attention_heads)
+        if architecture == "llama" and ".k_proj." in name:
+            values = interleave(values, c.num_key_value_heads)
+        builder.tensors[gguf_name(name)] = values
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [
+        ("llama", {}),
+        ("llama", {"attention_bias": True, "head_dim": 12, "rope_theta": 5e5}),
+        ("qwen2", {"rope_theta": 1e6, "rms_norm_eps": 1e-6}),
+    ],
+    ids=["llama", "llama with biases", "qwen2"],
+)
+def test_a_converted_model_is_the_same_checkpoint(
+    architecture: str,
+    config: dict[str, Any],
+    save_tiny: Callable[..., tuple[Any, Path]],
+    gguf_builder: Any,
+    tmp_path: Path,
+) -> None:
+    model, directory = save_tiny(architecture, **config)
+    builder = convert(gguf_builder(architecture), model, architecture)
+    if "head_dim" in config:
+        builder.keys[f"{architecture}.attention.key_length"] = config["head_dim"]
+        builder.keys[f"{architecture}.attention.value_length"] = config["head_dim"]
+    ours = open_gguf(builder.write(tmp_path / "a.gguf"))
+    truth = open_checkpoint(directory, SUPPORTED)
+    assert ours.format == "gguf"
+    assert set(ours.tensors) == set(truth.tensors) == set(model.state_dict())
+    for name, tensor in model.state_dict().items():
+        np.testing.assert_array_equal(ours.tensors[name].dequantize(), tensor.numpy(), name)
+    moved = ours.tensors["model.layers.0.self_attn.q_proj.weight"].row_order
+    assert (moved is not None) == (architecture == "llama")
+    no_tokenizer = replace(truth.config, bos_token_id=None, eos_token_ids=())
+    assert ours.config == no_tokenizer
+
+
+@pytest.mark.parametrize(("heads", "head_dim"), [(1, 2), (3, 8), (32, 128)])
+def test_half_split_order_undoes_the_converters_permutation(heads: int, head_dim: int) -> None:
+    rows = np.arange(heads * head_dim)
+    stored = interleave(rows, heads)
+    np.testing.assert_array_equal(stored[half_split_order(heads, head_dim, head_dim)], rows)
+
+
+def test_half_split_order_leaves_dimensions_without_rope() -> None:
+    # pairs (0, 1) and (2, 3) of the file become (0, 2) and (1, 3); 4 and 5 do not rotate
+    assert half_split_order(2, 6, 4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
+
+
+def test_quantized_rows_of_q_are_reordered_as_blocks(
+    gguf_builder: Any, tmp_path: Path, random_blocks: Callable[..., np.ndarray]
+) -> None:
+    builder = gguf_builder("llama")
+    blocks = random_blocks("q5_0", 64, 64)
+    builder.keys["llama.embedding_length"] = 64
+    builder.tensors["blk.0.attn_q.weight"] = (interleave(blocks, 4), "q5_0")
+    builder.tensors["token_embd.weight"] = np.zeros((20, 64), np.float32)
+    q = open_gguf(builder.write(tmp_path / "a.gguf")).tensors[
+        "model.layers.0.self_attn.q_proj.weight"
+    ]
+    assert q.read_rows(0, 64).tobytes() == blocks.tobytes()
+    assert q.read_rows(7, 40).tobytes() == blocks[7:40].tobytes()
+
+
+def test_unsupported_architectures_are_named_with_the_supported(
+    gguf_builder: Any, tmp_path: Path
+) -> None:
+    path = gguf_builder("mamba").write(tmp_path / "a.gguf")
+    with pytest.raises(UnsupportedArchitectureError, match=r"'mamba'.*supported: llama, qwen2$"):
+        open_gguf(path)
+    path = gguf_builder("qwen2").write(tmp_path / "b.gguf")
+    with pytest.raises(UnsupportedArchitectureError, match=r"'qwen2'.*supported: llama$"):
+        open_checkpoint(path, ("llama", "not in GGUF files"))
+    builder = gguf_builder("llama")
+    builder.keys["llama.expert_count"] = 8
+    with pytest.raises(UnsupportedArchitectureError, match="mixture of 8 experts"):
+        open_gguf(builder.write(tmp_path / "c.gguf"))
+
+
+def test_tokenizer_metadata(gguf_builder: Any, tmp_path: Path) -> None:
+    builder = gguf_builder("qwen2")
+    tokens = ["a", "b", "ab", "<|im_end|>", "<|endoftext|>", "<|fim_pad|>", "<|im_end|>x"]
+    builder.keys |= {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [1, 1, 1, 3, 3, 3, 1],
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.scores": [0.0, -1.0, -2.0, 0.0, 0.0, 0.0, 0.0],
+        "tokenizer.ggml.bos_token_id": 4,
+        "tokenizer.ggml.eos_token_id": 3,
+        "tokenizer.ggml.eot_token_id": 5,
+        "tokenizer.ggml.padding_token_id": 2**32 - 1,
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.chat_template": "{{ messages }}",
+    }
+    checkpoint = open_gguf(builder.write(tmp_path / "a.gguf"))
+    tokenizer = checkpoint.tokenizer
+    assert isinstance(tokenizer, GgufVocabulary)
+    assert (tokenizer.model, tokenizer.pre) == ("gpt2", "qwen2")
+    assert list(tokenizer.tokens) == tokens
+    assert list(tokenizer.token_types) == [1, 1, 1, 3, 3, 3, 1]
+    assert list(tokenizer.merges) == ["a b"]
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.other_eos_ids) == (4, 3, (5,))
+    assert (tokenizer.add_bos, tokenizer.add_eos) == (False, False)
+    assert checkpoint.chat_template == "{{ messages }}"
+    assert checkpoint.config.bos_token_id == 4
+    assert checkpoint.config.eos_token_ids == (3, 5)
+
+
+def test_a_file_without_tokenizer_opens(gguf_builder: Any, tmp_path: Path) -> None:
+    checkpoint = open_gguf(gguf_builder("llama").write(tmp_path / "a.gguf"))
+    assert (checkpoint.tokenizer, checkpoint.chat_template) == (None, None)
+
+
+def test_unknown_tensors_keep_their_names(gguf_builder: Any, tmp_path: Path) -> None:
+    builder = gguf_builder("llama")
+    for name in ["blk.0.attn_sinks.weight", "blk.00.attn_q.weight", "extra"]:
+        builder.tensors[name] = np.zeros(4, np.float32)
+    checkpoint = open_gguf(builder.write(tmp_path / "a.gguf"))
+    assert {"blk.0.attn_sinks.weight", "blk.00.attn_q.weight", "extra"} < set(checkpoint.tensors)
+
+
+@pytest.mark.slow
+def test_the_real_model_has_its_known_numbers(qwen_gguf: Path) -> None:
+    checkpoint = open_gguf(qwen_gguf)
+    config = checkpoint.config
+    assert (config.architecture, config.num_layers) == ("qwen2", 24)
+    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (14, 2, 64)
+    assert (config.hidden_size, config.intermediate_size) == (896, 4864)
+    assert (config.vocab_size, config.context_length) == (151936, 32768)
+    assert config.rms_norm_eps == 1e-6
+    assert config.rope == Rope(theta=1e6, dim=64)
+    assert (config.attention_bias, config.tie_word_embeddings) == (True, False)
+    assert (config.bos_token_id, config.eos_token_ids) == (151643, (151645,))
+    assert checkpoint.bytes_by_dtype() == {
+        "q5_0": 266742784, "q8_0": 146105344, "q6_k": 42900480, "q4_k": 29417472, "f32": 286208,
+    }  # fmt: skip
+    assert checkpoint.nbytes == 485452288
+    assert len(checkpoint.tensors) == 291
+    assert isinstance(checkpoint.tokenizer, GgufVocabulary)
+    assert (len(checkpoint.tokenizer.tokens), len(checkpoint.tokenizer.merges)) == (151936, 151387)
+
+
+@pytest.mark.slow
+def test_the_real_model_opens_in_a_quarter_of_a_second(qwen_gguf: Path) -> None:
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        tokenizer: Any = open_gguf(qwen_gguf).tokenizer
+        assert (len(list(tokenizer.tokens)), len(list(tokenizer.merges))) == (151936, 151387)
+        times.append(time.process_time() - start)
+    assert min(times) < 0.25
+
+
+@pytest.mark.slow
+def test_rows_of_the_real_model_are_those_of_the_gguf_package(qwen_gguf: Path) -> None:
+    checkpoint = open_gguf(qwen_gguf)
+    theirs = {tensor.name: tensor for tensor in gguf.GGUFReader(qwen_gguf).tensors}
+    checked: set[str] = set()
+    for tensor in checkpoint.tensors.values():
+        other = theirs[tensor.name]
+        rows = min(tensor.rows, 300)
+        data = other.data.reshape(tensor.rows, -1)[:rows]
+        assert tensor.read_rows(0, rows).tobytes() == data.tobytes()
+        if tensor.stored_dtype not in checked:
+            checked.add(tensor.stored_dtype)
+            truth = gguf.dequantize(data, other.tensor_type)
+            assert tensor.dequantize(0, rows).tobytes() == truth.tobytes()
+    assert len(checked) == 5

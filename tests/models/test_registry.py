@@ -1,0 +1,129 @@
+"""The table of architectures, and the programs it builds, pinned as listings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from farthing.config import ModelConfig, Rope, RopeScaling
+from farthing.errors import UnsupportedArchitectureError
+from farthing.models import registry
+from farthing.program.listing import describe
+
+CONFIG = ModelConfig(
+    architecture="llama",
+    num_layers=1,
+    hidden_size=64,
+    intermediate_size=160,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    vocab_size=307,
+    context_length=128,
+    rms_norm_eps=1e-05,
+    rope=Rope(500_000.0, 16, RopeScaling("llama3", factor=8.0)),
+)
+
+LLAMA_LISTING = """\
+%0 (T, 64) = embed(model.embed_tokens.weight)
+%1 (T, 64) = rms_norm(%0, model.layers.0.input_layernorm.weight, eps=1e-05)
+%2 (T, 128) = linear(%1, model.layers.0.self_attn.{q,k,v}_proj.weight)
+%3 (T, 64) = attention(%2, layer=0, num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25, \
+rope=rope(theta=500000.0, dim=16, scaling=rope_scaling(kind=llama3, factor=8.0, \
+low_freq_factor=1.0, high_freq_factor=4.0, original_context_length=8192)))
+%4 (T, 64) = linear(%3, model.layers.0.self_attn.o_proj.weight, add=%0)
+%5 (T, 64) = rms_norm(%4, model.layers.0.post_attention_layernorm.weight, eps=1e-05)
+%6 (T, 320) = linear(%5, model.layers.0.mlp.{gate,up}_proj.weight)
+%7 (T, 160) = gated(%6, activation=silu)
+%8 (T, 64) = linear(%7, model.layers.0.mlp.down_proj.weight, add=%4)
+%9 (T, 64) = rms_norm(%8, model.norm.weight, eps=1e-05)
+%10 (H, 64) = hidden_rows(%9)
+%11 (R, 64) = logit_rows(%9)
+%12 (R, 307) = linear(%11, lm_head.weight)
+logits: %12; weights: 12"""
+
+QWEN2_LISTING = """\
+%0 (T, 64) = embed(model.embed_tokens.weight)
+tap(%0, name=embeddings)
+%1 (T, 64) = rms_norm(%0, model.layers.0.input_layernorm.weight, eps=1e-05)
+tap(%1, name=layers.0.attention_input)
+%2 (T, 128) = linear(%1, model.layers.0.self_attn.{q,k,v}_proj.weight, \
+biases=model.layers.0.self_attn.{q,k,v}_proj.bias)
+%3 (T, 64) = attention(%2, layer=0, num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25, \
+rope=rope(theta=1000000.0, dim=16, scaling=rope_scaling(kind=factors, factor=1.0, \
+low_freq_factor=1.0, high_freq_factor=4.0, original_context_length=8192, \
+factors=[1.0 .. 8.0: 8])))
+tap(%3, name=layers.0.attention_output)
+%4 (T, 64) = linear(%3, model.layers.0.self_attn.o_proj.weight, add=%0)
+%5 (T, 64) = rms_norm(%4, model.layers.0.post_attention_layernorm.weight, eps=1e-05)
+tap(%5, name=layers.0.mlp_input)
+%6 (T, 320) = linear(%5, model.layers.0.mlp.{gate,up}_proj.weight)
+%7 (T, 160) = gated(%6, activation=silu)
+tap(%7, name=layers.0.mlp_hidden)
+%8 (T, 64) = linear(%7, model.layers.0.mlp.down_proj.weight, add=%4)
+tap(%8, name=layers.0.residual)
+%9 (T, 64) = rms_norm(%8, model.norm.weight, eps=1e-05)
+tap(%9, name=final_norm)
+%10 (H, 64) = hidden_rows(%9)
+%11 (R, 64) = logit_rows(%9)
+%12 (R, 307) = linear(%11, model.embed_tokens.weight)
+logits: %12; weights: 14"""
+
+
+def test_llama_program_is_pinned() -> None:
+    assert describe(registry.build_program(CONFIG)) == LLAMA_LISTING
+
+
+def test_tied_qwen2_program_with_taps_is_pinned() -> None:
+    factors = RopeScaling("factors", factors=tuple(float(i) for i in range(1, 9)))
+    config = replace(
+        CONFIG,
+        architecture="qwen2",
+        tie_word_embeddings=True,
+        rope=Rope(1_000_000.0, 16, factors),
+    )
+    assert describe(registry.build_program(config, taps=True)) == QWEN2_LISTING
+
+
+def test_llamas_attention_bias_reaches_the_output_projection_too() -> None:
+    plain, biased = (
+        {slot.name for slot in registry.build_program(config).weights}
+        for config in (CONFIG, replace(CONFIG, attention_bias=True))
+    )
+    assert sorted(biased - plain) == [
+        f"model.layers.0.self_attn.{name}_proj.bias" for name in ("k", "o", "q", "v")
+    ]
+
+
+def test_equal_configurations_build_equal_programs() -> None:
+    assert registry.build_program(CONFIG) == registry.build_program(replace(CONFIG))
+    assert registry.build_program(CONFIG) != registry.build_program(replace(CONFIG, num_layers=2))
+
+
+def test_names_in_the_table_are_unique() -> None:
+    table = registry.ARCHITECTURES
+    for names in (
+        [a.name for a in table],
+        [a.gguf for a in table],
+        [name for a in table for name in a.hugging_face],
+    ):
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("architecture", registry.ARCHITECTURES, ids=lambda a: a.name)
+def test_every_name_finds_its_architecture(architecture: registry.Architecture) -> None:
+    assert registry.find_architecture(architecture.name) is architecture
+    assert registry.find_gguf_architecture(architecture.gguf) is architecture
+    for name in architecture.hugging_face:
+        assert registry.find_hugging_face_architecture(name) is architecture
+
+
+def test_an_unknown_architecture_is_named_with_the_supported_ones() -> None:
+    supported = ", ".join(registry.supported_architectures())
+    with pytest.raises(UnsupportedArchitectureError, match=f"'mamba' .* supported: {supported}"):
+        registry.build_program(replace(CONFIG, architecture="mamba"))
+    with pytest.raises(UnsupportedArchitectureError, match=r"'MambaForCausalLM'.*Qwen2ForCausalLM"):
+        registry.find_hugging_face_architecture("MambaForCausalLM")
+    with pytest.raises(UnsupportedArchitectureError, match=r"'mamba'.*llama, qwen2"):
+        registry.find_gguf_architecture("mamba")

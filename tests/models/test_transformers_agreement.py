@@ -1,0 +1,160 @@
+"""Every kind of tiny model: the reference executor against transformers in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import DTypeLike, NDArray
+from safetensors.numpy import load_file
+
+from farthing.config import ModelConfig
+from farthing.models.registry import build_program, supported_architectures
+from farthing.program.reference import ReferenceExecutor
+from farthing.program.step import SequenceRows, step_batch
+from support.tiny_models import KINDS, make_tiny_model
+from support.truth import assert_equal_in_float64, greedy, in_float64, load_transformers, logits
+
+LENGTH = 100  # about three times the original context of the scaled kinds
+BLOCKS = range(LENGTH // 16 + 1)
+
+
+@dataclass(frozen=True)
+class Case:
+    config: ModelConfig
+    weights: Mapping[str, NDArray[np.floating]]
+    model: torch.nn.Module
+    tokens: list[int]
+    float32: NDArray[np.float64]  # transformers' logits (LENGTH, vocab) of tokens
+    truth: NDArray[np.float64]
+
+    def executor(
+        self, config: ModelConfig | None = None, kv_dtype: DTypeLike = np.float64
+    ) -> ReferenceExecutor:
+        program = build_program(config or self.config)
+        return ReferenceExecutor(program, self.weights.__getitem__, kv_dtype=kv_dtype)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    kind: str = request.param
+    directory: Path = make_tiny_model(kind, tmp_path_factory.mktemp("tiny") / kind)
+    model = load_transformers(directory)
+    config = KINDS[kind]
+    tokens = np.random.default_rng(1).integers(0, config.vocab_size, LENGTH).tolist()
+    weights = load_file(directory / "model.safetensors")
+    truth = logits(in_float64(model), tokens)
+    return Case(config, weights, model, tokens, logits(model, tokens), truth)
+
+
+def run(
+    executor: ReferenceExecutor,
+    tokens: Sequence[int],
+    position: int = 0,
+    blocks: Sequence[int] = BLOCKS,
+) -> NDArray[np.floating]:
+    return executor.run(
+        step_batch([SequenceRows(tokens, position, blocks, logits=len(tokens))])
+    ).logits
+
+
+def test_every_architecture_has_a_tiny_kind() -> None:
+    assert {config.architecture for config in KINDS.values()} == set(supported_architectures())
+
+
+def test_the_program_needs_exactly_the_checkpoints_tensors(case: Case) -> None:
+    slots = {slot.name: slot.shape for slot in build_program(case.config).weights}
+    assert slots == {name: array.shape for name, array in case.weights.items()}
+
+
+def test_whole_prompt_equals_transformers(case: Case) -> None:
+    assert_equal_in_float64(run(case.executor(), case.tokens), case.float32, case.truth)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 16, 64])
+def test_prompt_in_chunks_equals_transformers(case: Case, chunk: int) -> None:
+    executor = case.executor()
+    parts = [
+        run(executor, case.tokens[start : start + chunk], start)
+        for start in range(0, LENGTH, chunk)
+    ]
+    assert_equal_in_float64(np.concatenate(parts), case.float32, case.truth)
+
+
+def test_sequences_of_a_batch_equal_transformers_alone(case: Case) -> None:
+    lengths = [1, 16, 37, LENGTH]
+    starts = [0, 3, 11, 0]
+    pieces = [
+        case.tokens[start : start + length] for start, length in zip(starts, lengths, strict=True)
+    ]
+    # Blocks in an order of their own: each sequence takes every fourth, from the top down.
+    tables = [[4 * block + i for block in reversed(BLOCKS)] for i in range(4)]
+    batch = step_batch(
+        [
+            SequenceRows(piece, 0, table, logits=len(piece))
+            for piece, table in zip(pieces, tables, strict=True)
+        ]
+    )
+    result = np.split(case.executor().run(batch).logits, batch.row_offsets[1:-1])
+    double = in_float64(case.model)
+    for piece, candidate in zip(pieces, result, strict=True):
+        assert_equal_in_float64(candidate, logits(case.model, piece), logits(double, piece))
+
+
+def test_sequences_with_one_prefix_can_share_its_blocks(case: Case) -> None:
+    executor = case.executor()
+    run(executor, case.tokens[:32], blocks=[5, 2])
+    rest = run(executor, case.tokens[32:], 32, blocks=[5, 2, 9, 10, 11, 12, 13])
+    again = run(executor, case.tokens[32:], 32, blocks=[5, 2, 20, 21, 22, 23, 24])
+    assert_equal_in_float64(rest, case.float32[32:], case.truth[32:])
+    assert np.array_equal(rest, again)
+
+
+def test_greedy_tokens_equal_transformers(case: Case) -> None:
+    executor, tokens = case.executor(), case.tokens[:20]
+    chunk, position = tokens, 0
+    generated: list[int] = []
+    while len(generated) < 64:
+        token = int(run(executor, chunk, position)[-1].argmax())
+        generated.append(token)
+        position, chunk = position + len(chunk), [token]
+    assert generated == greedy(case.model, tokens, 64)
+    assert len(set(generated)) > 8, "degenerate: the model repeats itself"
+
+
+def assert_wrong(case: Case, config: ModelConfig) -> None:
+    candidate = run(case.executor(config), case.tokens)
+    with pytest.raises(AssertionError, match="error"):
+        assert_equal_in_float64(candidate, case.float32, case.truth)
+
+
+def test_a_slightly_wrong_number_fails_the_yardstick(case: Case) -> None:
+    rope = case.config.rope
+    assert_wrong(case, replace(case.config, rope=replace(rope, theta=rope.theta * (1 + 1e-7))))
+    assert_wrong(case, replace(case.config, rms_norm_eps=case.config.rms_norm_eps * 1.0001))
+
+
+@pytest.mark.parametrize(
+    "case", [kind for kind, config in KINDS.items() if config.rope.scaling], indirect=True
+)
+def test_without_rope_scaling_the_yardstick_fails(case: Case) -> None:
+    assert_wrong(case, replace(case.config, rope=replace(case.config.rope, scaling=None)))
+
+
+@pytest.mark.parametrize("case", ["llama-attention-bias"], indirect=True)
+def test_without_biases_the_yardstick_fails(case: Case) -> None:
+    assert_wrong(case, replace(case.config, attention_bias=False))
+
+
+def test_rounding_stored_keys_and_values_costs_what_the_type_costs(case: Case) -> None:
+    exact, single, half = (
+        run(case.executor(kv_dtype=dtype), case.tokens)
+        for dtype in (np.float64, np.float32, np.float16)
+    )
+    single_error, half_error = (np.sqrt(np.mean((x - exact) ** 2)) for x in (single, half))
+    # 24 bits against 11: a factor of 8192, give or take a factor of 4.
+    assert 2**11 < half_error / single_error < 2**15

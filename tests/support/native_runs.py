@@ -1,0 +1,123 @@
+"""Plays token sequences through the native executor in chosen pieces and keeps every logit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farthing.models.checkpoint import Checkpoint, open_checkpoint
+from farthing.models.registry import build_program, supported_architectures
+from farthing.program.native import KvCache, KvDtype, NativeExecutor, NativeWeight, load_weights
+from farthing.program.step import SequenceRows, step_batch
+
+Logits = NDArray[np.float32]
+
+
+class NativeModel:
+    """One model's packed weights, from which runs with different settings are made."""
+
+    def __init__(self, path: Path) -> None:
+        self.checkpoint: Checkpoint = open_checkpoint(path, supported_architectures())
+        self.config = self.checkpoint.config
+        self.program = build_program(self.config)
+        self.weights: dict[str, NativeWeight] = load_weights(
+            self.program, self.checkpoint.tensors, num_threads=2
+        )
+
+    def run(
+        self,
+        *,
+        kv_dtype: KvDtype = "fp16",
+        num_threads: int = 2,
+        isa: str | None = None,
+        max_rows: int = 512,
+        tokens: int = 2048,
+        seed: int = 0,
+    ) -> NativeRun:
+        """A fresh executor and cache; ``tokens`` of cache in blocks handed out in random order."""
+        executor = NativeExecutor(
+            self.program, self.weights, num_threads=num_threads, isa=isa, max_rows=max_rows
+        )
+        kv = KvCache(
+            dtype=kv_dtype,
+            num_layers=self.program.num_layers,
+            num_kv_heads=self.config.num_kv_heads,
+            head_dim=self.config.head_dim,
+            num_blocks=-(-tokens // 16),
+        )
+        return NativeRun(executor, kv, seed)
+
+
+class NativeRun:
+    """An executor with sequences in its cache."""
+
+    def __init__(self, executor: NativeExecutor, kv: KvCache, seed: int) -> None:
+        self.executor = executor
+        self.kv = kv
+        self._free = list(range(kv.num_blocks))
+        random.Random(seed).shuffle(self._free)
+
+    def new_sequence(self, capacity: int) -> Sequence[int]:
+        """A block table for ``capacity`` tokens."""
+        return [self._free.pop() for _ in range(-(-capacity // 16))]
+
+    def step(self, rows: Sequence[SequenceRows]) -> list[Logits]:
+        """One pass; the asked logits of each sequence, copied."""
+        logits = self.executor.run(step_batch(rows), self.kv).logits
+        ends = np.cumsum([r.logits for r in rows])
+        return [part.copy() for part in np.split(logits, ends[:-1])]
+
+    def logits(self, tokens: Sequence[int], chunk: int | None = None) -> Logits:
+        """Logits (n, vocab) at every position of one sequence fed ``chunk`` tokens a pass."""
+        table = self.new_sequence(len(tokens))
+        size = chunk or len(tokens)
+        parts = []
+        for start in range(0, len(tokens), size):
+            piece = tokens[start : start + size]
+            rows = SequenceRows(piece, start, table, logits=len(piece))
+            parts += self.step([rows])
+        return np.concatenate(parts)
+
+    def batched_logits(self, sequences: Sequence[Sequence[int]], chunk: int) -> list[Logits]:
+        """As :meth:`logits` for several sequences that share the passes."""
+        tables = [self.new_sequence(len(tokens)) for tokens in sequences]
+        parts: list[list[Logits]] = [[] for _ in sequences]
+        for start in range(0, max(map(len, sequences)), chunk):
+            alive = [i for i, tokens in enumerate(sequences) if start < len(tokens)]
+            rows = []
+            for i in alive:
+                piece = sequences[i][start : start + chunk]
+                rows.append(SequenceRows(piece, start, tables[i], logits=len(piece)))
+            for i, logits in zip(alive, self.step(rows), strict=True):
+                parts[i].append(logits)
+        return [np.concatenate(p) for p in parts]
+
+    def greedy(
+        self, prompt: Sequence[int], count: int, *, use_cache: bool = True
+    ) -> tuple[list[int], Logits]:
+        """``count`` greedy tokens and the logits each was chosen from."""
+        tokens = list(prompt)
+        table = self.new_sequence(len(prompt) + count)
+        computed = 0
+        rows = []
+        for _ in range(count):
+            start = computed if use_cache else 0
+            while start < len(tokens):
+                piece = tokens[start : start + self.executor.max_rows]
+                (logits,) = self.step([SequenceRows(piece, start, table)])
+                start += len(piece)
+            computed = len(tokens)
+            rows.append(logits[-1])
+            tokens.append(int(np.argmax(logits[-1])))
+        return tokens[len(prompt) :], np.stack(rows)
+
+
+def assert_same_bits(actual: Logits, expected: Logits) -> None:
+    """Equal bit for bit, and worth comparing: finite, and not all alike."""
+    assert np.isfinite(expected).all()
+    assert expected.std() > 0
+    np.testing.assert_array_equal(actual.view(np.uint32), expected.view(np.uint32))

@@ -1,0 +1,117 @@
+"""Which way imports go (docs/architecture.md), and how large a room may get."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "farthing"
+
+# A part may import from itself and from the parts listed; nothing else of the package.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "config": set(),
+    "machine": set(),
+    "program": set(),
+    "quantization": set(),
+    "sampling": set(),
+    "tokenization": set(),
+    "download": set(),
+    "catalog": {"download"},
+    "models": {"program", "quantization", "tokenization"},
+    "engine": {"models", "program", "sampling", "tokenization"},
+    "llm": {"catalog", "engine", "models", "program", "sampling", "tokenization"},
+    "cli": {
+        "catalog",
+        "download",
+        "engine",
+        "llm",
+        "models",
+        "program",
+        "quantization",
+        "sampling",
+        "tokenization",
+    },
+    "__init__": {"llm", "sampling", "engine"},
+}
+ANYWHERE = {"errors", "config", "machine"}
+NATIVE_IMPORTERS = {"program/native.py", "sampling/", "machine.py", "cli/doctor/"}
+PURE = {"engine/request.py", "engine/block_pool.py", "engine/scheduler.py"}
+NOT_PURE = {"numpy", "farthing.program", "farthing._native"}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Absolute names of modules imported anywhere in a file, lazily too."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            names.add(node.module)
+            if node.module == "farthing":
+                names |= {f"farthing.{alias.name}" for alias in node.names}
+    return names
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    relative = path.relative_to(PACKAGE)
+    part = relative.parts[0].removesuffix(".py")
+    assert part in ALLOWED, f"{part} has no place in the table of import directions"
+    allowed = ALLOWED[part] | ANYWHERE | {part, "_native"}
+    used = {part_of(m) for m in imported(path) if m.startswith("farthing.")}
+    assert used <= allowed, f"{relative} may not import {sorted(used - allowed)}"
+
+
+def test_the_table_has_no_cycles_and_no_stale_rows() -> None:
+    order: list[str] = []
+
+    def visit(part: str, trail: tuple[str, ...]) -> None:
+        assert part not in trail, f"cycle: {' -> '.join((*trail, part))}"
+        for other in ALLOWED[part]:
+            visit(other, (*trail, part))
+        order.append(part)
+
+    for part in ALLOWED:
+        visit(part, ())
+        assert (PACKAGE / part).is_dir() or (PACKAGE / f"{part}.py").is_file(), part
+
+
+def test_only_executors_and_samplers_touch_native_code() -> None:
+    importers = {
+        str(path.relative_to(PACKAGE)) for path in modules() if "farthing._native" in imported(path)
+    }
+    stray = {i for i in importers if not i.startswith(tuple(NATIVE_IMPORTERS))}
+    assert not stray
+
+
+@pytest.mark.parametrize("name", sorted(PURE))
+def test_the_scheduler_and_its_pool_are_plain_python(name: str) -> None:
+    used = imported(PACKAGE / name)
+    assert not {m for m in used if m.startswith(tuple(NOT_PURE))}
+
+
+def test_files_hold_one_thing() -> None:
+    too_long = {
+        str(path.relative_to(ROOT)): lines
+        for pattern, limit in (("src/**/*.py", 400), ("csrc/**/*.cc", 500), ("csrc/**/*.h", 500))
+        for path in ROOT.glob(pattern)
+        if (lines := len(path.read_text().splitlines())) > limit
+    }
+    assert not too_long
+    models = list((PACKAGE / "models").glob("*.py"))
+    assert models
+    assert all(len(p.read_text().splitlines()) <= 300 for p in models)

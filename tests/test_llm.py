@@ -1,0 +1,198 @@
+"""``LLM`` as its users call it, on a tiny model with a tokenizer of its own."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from farthing import LLM, SamplingParams
+from farthing.errors import (
+    ContextLengthError,
+    InsufficientMemoryError,
+    InvalidParameterError,
+    ModelNotFoundError,
+)
+from support.tiny_models import make_tiny_model
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+PROMPT = "The quick brown fox"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model("qwen2", tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def llm(directory: Path) -> LLM:
+    return LLM(directory)
+
+
+def test_generate_returns_what_vllm_users_expect(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=5, logprobs=3, ignore_eos=True)
+    outputs = llm.generate(["One", "Two three"], params)
+    assert [o.prompt for o in outputs] == ["One", "Two three"]
+    for output in outputs:
+        (completion,) = output.outputs
+        assert output.finished
+        assert output.prompt_token_ids == llm.tokenizer.encode(output.prompt or "")
+        assert len(completion.token_ids) == 5
+        assert completion.finish_reason == "length"
+        assert completion.text == llm.tokenizer.decode(completion.token_ids)
+        assert completion.logprobs is not None
+        for token, entry in zip(completion.token_ids, completion.logprobs, strict=True):
+            assert next(iter(entry)) == token
+            assert entry[token].rank == 1, "greedy takes the likeliest"
+            assert len(entry) == 3
+            values = [e.logprob for e in entry.values()]
+            assert values == sorted(values, reverse=True)
+            assert sum(np.exp(values)) <= 1
+        assert completion.cumulative_logprob == pytest.approx(
+            sum(
+                e[t].logprob for t, e in zip(completion.token_ids, completion.logprobs, strict=True)
+            )
+        )
+
+
+def test_without_the_cache_the_tokens_are_the_same(llm: LLM, directory: Path) -> None:
+    slow = LLM(directory, use_cache=False)
+    fast_output, slow_output = (m.generate(PROMPT, GREEDY)[0].outputs[0] for m in (llm, slow))
+    assert fast_output.token_ids == slow_output.token_ids
+
+
+def test_many_requests_at_once_get_what_each_gets_alone(llm: LLM) -> None:
+    prompts = [PROMPT[: 3 + i] * (1 + i % 5) for i in range(40)]  # more than run at once
+    together = llm.generate(prompts, GREEDY)
+    for prompt, output in zip(prompts, together, strict=True):
+        assert output.outputs[0].token_ids == llm.generate(prompt, GREEDY)[0].outputs[0].token_ids
+    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+    llm.engine.pool.check_integrity()
+
+
+def test_streamed_text_is_the_text_of_the_whole(llm: LLM) -> None:
+    whole = llm.generate(PROMPT, GREEDY)[0].outputs[0]
+    chunks = list(llm.stream(PROMPT, GREEDY))
+    assert "".join(chunk.text for chunk in chunks) == whole.text
+    assert [t for chunk in chunks for t in chunk.token_ids] == whole.token_ids
+    assert [chunk.finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].finish_reason == "length"
+    metrics = chunks[-1].metrics
+    assert metrics is not None
+    assert metrics.completion_tokens == 12
+    assert metrics.prefill_seconds > 0
+    assert metrics.decode_seconds > 0
+
+
+def test_streams_can_be_read_in_turns_and_left_early(llm: LLM) -> None:
+    whole = llm.generate(PROMPT, GREEDY)[0].outputs[0].text
+    first, second, never = (llm.stream(PROMPT, GREEDY) for _ in range(3))
+    text = ["", ""]
+    for a, b in zip(first, second, strict=False):
+        text[0] += a.text
+        text[1] += b.text
+    assert text[0] == whole
+    left = llm.stream(PROMPT, GREEDY)
+    next(left)
+    left.close()
+    del never, second
+    assert not llm.engine.has_work
+    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+
+
+def test_threads_share_the_engine_and_each_gets_its_own_answer(llm: LLM) -> None:
+    prompts = [PROMPT[: 4 + i] for i in range(8)]
+    expected = [llm.generate(p, GREEDY)[0].outputs[0].text for p in prompts]
+    got: dict[int, str] = {}
+
+    def work(i: int) -> None:
+        got[i] = "".join(chunk.text for chunk in llm.stream(prompts[i], GREEDY))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [got[i] for i in range(len(prompts))] == expected
+
+
+def test_a_stop_string_ends_the_text_before_it(llm: LLM) -> None:
+    whole = llm.generate(PROMPT, GREEDY)[0].outputs[0].text
+    stop = whole[len(whole) // 2 :][:3]
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, stop=[stop])
+    completion = llm.generate(PROMPT, params)[0].outputs[0]
+    assert completion.text == whole[: whole.index(stop)]
+    assert (completion.finish_reason, completion.stop_reason) == ("stop", stop)
+    assert "".join(c.text for c in llm.stream(PROMPT, params)) == completion.text
+
+
+def test_a_stop_token_ends_the_text_before_it(llm: LLM) -> None:
+    tokens = llm.generate(PROMPT, GREEDY)[0].outputs[0].token_ids
+    stop = next(t for t in tokens if t != tokens[0])
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, stop_token_ids=[stop])
+    completion = llm.generate(PROMPT, params)[0].outputs[0]
+    end = tokens.index(stop)
+    assert completion.token_ids == tokens[: end + 1]
+    assert completion.text == llm.tokenizer.decode(tokens[:end])
+    assert (completion.finish_reason, completion.stop_reason) == ("stop", stop)
+
+
+def test_a_full_context_stops_with_length(directory: Path) -> None:
+    small = LLM(directory, max_model_len=32)
+    params = SamplingParams(temperature=0, max_tokens=None, ignore_eos=True)
+    output = small.generate(PROMPT, params)[0]
+    assert output.outputs[0].finish_reason == "length"
+    assert len(output.prompt_token_ids) + len(output.outputs[0].token_ids) == 32
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(directory: Path) -> None:
+    small = LLM(directory, max_model_len=32)
+    with pytest.raises(ContextLengthError, match=r"prompt of 32 tokens .* context of 32 tokens"):
+        small.generate([[1] * 32], GREEDY)
+    with pytest.raises(ContextLengthError, match="33 tokens"):
+        small.stream([1] * 33, GREEDY)
+    assert not small.engine.has_work
+
+
+def test_one_bad_prompt_in_a_batch_leaves_nothing_behind(llm: LLM) -> None:
+    with pytest.raises(InvalidParameterError, match=r"token id -1"):
+        llm.generate(["fine", [3, -1]], GREEDY)
+    with pytest.raises(InvalidParameterError, match="no tokens"):
+        llm.generate(["fine", []], GREEDY)
+    assert not llm.engine.has_work
+
+
+def test_a_seed_draws_the_same_tokens_alone_and_in_company(llm: LLM) -> None:
+    params = [
+        SamplingParams(temperature=1.0, max_tokens=10, seed=seed, ignore_eos=True)
+        for seed in (1, 2, 1, 3)
+    ]
+    together = [o.outputs[0].token_ids for o in llm.generate([PROMPT] * 4, params)]
+    assert together[0] == together[2]
+    assert together[0] != together[1]
+    alone = [llm.generate(PROMPT, p)[0].outputs[0].token_ids for p in params]
+    assert alone == together
+
+
+def test_unseeded_requests_differ(llm: LLM) -> None:
+    params = SamplingParams(temperature=1.5, max_tokens=10, ignore_eos=True)
+    draws = {tuple(o.outputs[0].token_ids) for o in llm.generate([PROMPT] * 6, params)}
+    assert len(draws) > 1
+
+
+def test_bad_arguments_are_named(directory: Path) -> None:
+    with pytest.raises(InvalidParameterError, match="num_threads=0"):
+        LLM(directory, num_threads=0)
+    with pytest.raises(InvalidParameterError, match="kv_cache_dtype='int3'"):
+        LLM(directory, kv_cache_dtype="int3")  # type: ignore[arg-type]
+    with pytest.raises(ContextLengthError, match=r"max_model_len=9999 .* 256 tokens"):
+        LLM(directory, max_model_len=9999)
+    with pytest.raises(ModelNotFoundError, match="no-such-model"):
+        LLM("no-such-model")
+
+
+def test_too_little_memory_is_refused_before_loading(directory: Path) -> None:
+    with pytest.raises(InsufficientMemoryError, match=r"needs .* MiB .* are available"):
+        LLM(directory, kv_cache_tokens=10**12)
