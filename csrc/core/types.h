@@ -37,6 +37,9 @@ struct Activations {
   size_t code_stride;
 };
 
+// Views are used by objects of every instruction set: never one shared out-of-line copy.
+#define FARTHING_INLINE [[gnu::always_inline]] inline
+
 enum class KvType : int32_t { f16, f32 };
 
 // One KV block holds kBlockTokens tokens of every layer. Inside:
@@ -47,13 +50,13 @@ struct KvLayout {
   int32_t num_kv_heads;
   int32_t head_dim;
 
-  size_t element_bytes() const { return type == KvType::f16 ? 2 : 4; }
-  size_t plane_bytes() const { return element_bytes() * kBlockTokens * static_cast<size_t>(head_dim); }
-  size_t block_bytes() const {
+  FARTHING_INLINE size_t element_bytes() const { return type == KvType::f16 ? 2 : 4; }
+  FARTHING_INLINE size_t plane_bytes() const { return element_bytes() * kBlockTokens * static_cast<size_t>(head_dim); }
+  FARTHING_INLINE size_t block_bytes() const {
     return 2 * plane_bytes() * static_cast<size_t>(num_layers) * static_cast<size_t>(num_kv_heads);
   }
   // Offset of K of (block, layer, head) in the pool; V follows at + plane_bytes().
-  size_t offset(int64_t block, int32_t layer, int32_t head) const {
+  FARTHING_INLINE size_t offset(int64_t block, int32_t layer, int32_t head) const {
     return static_cast<size_t>(block) * block_bytes() +
            2 * plane_bytes() * (static_cast<size_t>(layer) * num_kv_heads + static_cast<size_t>(head));
   }

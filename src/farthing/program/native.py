@@ -137,6 +137,7 @@ class NativeExecutor:
         isa: str | None = None,
     ) -> None:
         self.program = program
+        self.weights = weights
         self.max_rows = max_rows
         self._threads = _native.ThreadPool(num_threads)
         self._lowered = lower(program, lambda name: _activation_group(weights[name]))

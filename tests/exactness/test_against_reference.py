@@ -1,0 +1,76 @@
+"""The default model as served, against the same weights in float64: what rounding costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from farthing.program.native import NativeWeight
+from farthing.program.reference import ReferenceExecutor
+from farthing.program.step import SequenceRows, step_batch
+from farthing.tokenization.tokenizer import Tokenizer
+from support.native_runs import NativeModel
+
+POSITIONS = 256
+
+pytestmark = pytest.mark.slow
+
+
+class RoundsItsInput(np.ndarray[Any, np.dtype[np.float64]]):
+    """A weight matrix whose product first rounds the activations to int8 by groups."""
+
+    group = 0
+
+    def __array_finalize__(self, source: object) -> None:
+        self.group = getattr(source, "group", 0)
+
+    def __rmatmul__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        groups = x.reshape(*x.shape[:-1], -1, self.group)
+        scale = np.abs(groups).max(axis=-1, keepdims=True) / 127
+        rounded = np.rint(groups / np.where(scale == 0, 1, scale)) * scale
+        return np.asarray(rounded.reshape(x.shape) @ np.asarray(self))
+
+
+def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.float64]:
+    x = logits.astype(np.float64)
+    x -= x.max(axis=-1, keepdims=True)
+    return np.asarray(x - np.log(np.exp(x).sum(axis=-1, keepdims=True)))
+
+
+def mean_divergence(truth: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Mean Kullback-Leibler divergence over positions, in nats."""
+    return float((np.exp(truth) * (truth - other)).sum(axis=-1).mean())
+
+
+def test_served_logits_err_as_int8_activations_do_and_no_more(qwen_gguf: Path) -> None:
+    model = NativeModel(qwen_gguf)
+    assert model.checkpoint.tokenizer is not None
+    tokenizer = Tokenizer.from_source(model.checkpoint.tokenizer)
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    tokens = tokenizer.encode(text)[:POSITIONS]
+    assert len(tokens) == POSITIONS
+    rows = step_batch([SequenceRows(tokens, 0, range(POSITIONS // 16), logits=POSITIONS)])
+
+    def exact(name: str) -> NDArray[np.floating]:
+        return model.checkpoint.tensors[name].dequantize()
+
+    def rounding(name: str) -> NDArray[np.floating]:
+        weight: NativeWeight = model.weights[name]
+        if isinstance(weight, np.ndarray) or name == "model.embed_tokens.weight":
+            return exact(name)
+        matrix = exact(name).astype(np.float64).view(RoundsItsInput)
+        matrix.group = weight.activation_group
+        return matrix
+
+    def reference(weights: Any) -> NDArray[np.float64]:
+        return log_softmax(ReferenceExecutor(model.program, weights).run(rows).logits)
+
+    truth = reference(exact)
+    served = mean_divergence(truth, log_softmax(model.run().logits(tokens)))
+    rounded = mean_divergence(truth, reference(rounding))
+    assert rounded > 1e-5, "the yardstick rounds nothing"
+    assert 1e-5 < served <= 2 * rounded

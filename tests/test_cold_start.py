@@ -1,0 +1,36 @@
+"""What a process takes to serve the default model: memory at its peak, and time to a token."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+CHILD = """
+import json, resource, sys, time
+from farthing import LLM, SamplingParams
+llm = LLM(sys.argv[1], kv_cache_tokens=int(sys.argv[2]))
+prompt = [(7919 * i) % 150000 for i in range(int(sys.argv[2]) - 8)]
+llm.generate(prompt, SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
+weights = sum(w.nbytes for w in llm.engine.runner.executor.weights.values())
+print(json.dumps({
+    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    "weights": weights,
+    "kv": llm.engine.runner.kv.nbytes,
+}))
+"""
+
+
+@pytest.mark.parametrize("tokens", [512, 2048])
+def test_peak_memory_is_weights_and_kv_and_at_most_300_mib(qwen_gguf: Path, tokens: int) -> None:
+    child = [sys.executable, "-c", CHILD, str(qwen_gguf), str(tokens)]
+    result = subprocess.run(child, check=True, capture_output=True, text=True)
+    sizes = json.loads(result.stdout)
+    assert sizes["weights"] > 400 << 20, "not the default model"
+    assert sizes["kv"] == tokens * 12_288
+    assert sizes["peak"] <= sizes["weights"] + sizes["kv"] + (300 << 20)
