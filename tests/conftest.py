@@ -9,6 +9,11 @@ import pytest
 
 # Tests share few cores; a BLAS with threads of its own makes them slower, not faster.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Real models already fetched for tests are used where they lie.
+os.environ.setdefault(
+    "FARTHING_MODEL_PATH",
+    os.environ.get("FARTHING_TEST_MODELS", str(Path("~/.cache/farthing-test-models").expanduser())),
+)
 
 
 @pytest.fixture(scope="session")

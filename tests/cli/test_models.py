@@ -30,6 +30,7 @@ def test_the_whole_catalog_is_listed(farthing: CommandLine, home: Path) -> None:
     rows = json.loads(result.stdout)
     assert [row["name"] for row in rows] == [entry.name for entry in catalog.CATALOG]
     assert [row["name"] for row in rows if row["default"]] == [catalog.DEFAULT_MODEL]
+    assert {row["name"] for row in rows if row["served"] is False} == {"gemma-3-270m"}
     assert not any(row["installed"] for row in rows)
     for row, entry in zip(rows, catalog.CATALOG, strict=True):
         assert row["bytes"] == entry.bytes

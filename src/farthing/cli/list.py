@@ -36,7 +36,9 @@ def list_models(
 def model_rows() -> list[dict[str, Any]]:
     """The catalog's models in its order, then the others on this machine. Sizes in bytes."""
     from farthing import catalog
+    from farthing.models.registry import supported_architectures
 
+    served = supported_architectures()
     here = {model.name: model for model in catalog.installed()}
     broken = {model.name: model for model in catalog.unfinished()}
     rows: list[dict[str, Any]] = []
@@ -51,6 +53,7 @@ def model_rows() -> list[dict[str, Any]]:
                 "quantization": entry.quantization,
                 "license": entry.license,
                 "default": entry.name == catalog.DEFAULT_MODEL,
+                "served": entry.architecture in served,
                 "installed": found is not None,
                 "bytes_here": _bytes_here(entry.name, found, broken),
                 "path": str(found.path) if found else None,
@@ -69,6 +72,7 @@ def _other(found: InstalledModel) -> dict[str, Any]:
         "quantization": None,
         "license": found.license,
         "default": False,
+        "served": None,  # not known before it is opened
         "installed": True,
         "bytes_here": found.bytes,
         "path": str(found.path),
@@ -87,6 +91,12 @@ def _here(row: dict[str, Any]) -> str:
     return f"{row['bytes_here'] / row['bytes']:.0%}" if row["bytes_here"] else ""
 
 
+def _remark(row: dict[str, Any]) -> str:
+    if row["served"] is False:
+        return " (not served yet)"
+    return " (default)" if row["default"] else ""
+
+
 def _print(rows: list[dict[str, Any]]) -> None:
     from rich import box
     from rich.table import Table
@@ -102,7 +112,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
     table.add_column("Here")
     for row in rows:
         table.add_row(
-            f"{row['name']} (default)" if row["default"] else row["name"],
+            row["name"] + _remark(row),
             human_bytes(row["bytes"]),
             human_count(row["parameters"]) if row["parameters"] else "",
             row["quantization"] or "",
