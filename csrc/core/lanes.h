@@ -19,11 +19,11 @@
 
 #include <cstdint>
 
+#include "core/inline.h"
+
 #ifndef FARTHING_ISA
 #error "lanes.h belongs to files compiled once per instruction set"
 #endif
-
-#define FARTHING_INLINE inline __attribute__((always_inline))
 
 namespace farthing::FARTHING_ISA {
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/inline.h"
+
 namespace farthing {
 
 // Output rows interleaved in one packed row block; also the lanes of every float reduction pattern.
@@ -36,9 +38,6 @@ struct Activations {
   int32_t group;         // 32 or 256
   size_t code_stride;
 };
-
-// Views are used by objects of every instruction set: never one shared out-of-line copy.
-#define FARTHING_INLINE [[gnu::always_inline]] inline
 
 enum class KvType : int32_t { f16, f32 };
 
