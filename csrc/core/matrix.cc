@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "core/weight_arena.h"
 #include "kernels/linear/layout.h"
 #include "kernels/linear/linear.h"
 
@@ -17,7 +18,7 @@ Matrix::Matrix(Scheme scheme, int32_t rows, int32_t cols)
                                 std::to_string(info.block_cols) + " columns, got " +
                                 std::to_string(cols));
   row_block_bytes_ = farthing::row_block_bytes(scheme, cols);
-  memory_ = AlignedBuffer(nbytes());
+  memory_ = allocate_weights(nbytes());
 }
 
 size_t Matrix::source_row_bytes() const {
@@ -39,7 +40,7 @@ int32_t Matrix::pack(int64_t first_row, const uint8_t* source, size_t bytes) {
                                 std::to_string(row_bytes) + " bytes");
   const int64_t count = static_cast<int64_t>(bytes / row_bytes);
   check_rows(first_row, count);
-  pack_rows(scheme_, rows_, cols_, memory_.data(), static_cast<int32_t>(first_row),
+  pack_rows(scheme_, rows_, cols_, memory_.get(), static_cast<int32_t>(first_row),
             static_cast<int32_t>(count), source);
   return static_cast<int32_t>(count);
 }

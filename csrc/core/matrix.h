@@ -1,17 +1,18 @@
 // A weight matrix in the packed layout, owning its memory.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
-#include "core/aligned_buffer.h"
 #include "core/types.h"
 
 namespace farthing {
 
 class Matrix {
  public:
-  // Zeroed memory, huge pages where large. Throws std::invalid_argument for sizes the scheme cannot hold, std::bad_alloc.
+  // Zeroed memory on huge pages. Throws std::invalid_argument for sizes the scheme cannot hold,
+  // std::bad_alloc.
   Matrix(Scheme scheme, int32_t rows, int32_t cols);
 
   // Packs checkpoint bytes into rows first_row.. (their count follows from the size) and returns
@@ -21,7 +22,7 @@ class Matrix {
   // Throws std::invalid_argument, with all numbers, if the rows do not exist.
   void check_rows(int64_t first_row, int64_t count) const;
 
-  MatrixView view() const { return {scheme_, rows_, cols_, memory_.data(), row_block_bytes_}; }
+  MatrixView view() const { return {scheme_, rows_, cols_, memory_.get(), row_block_bytes_}; }
   Scheme scheme() const { return scheme_; }
   int32_t rows() const { return rows_; }
   int32_t cols() const { return cols_; }
@@ -34,7 +35,7 @@ class Matrix {
   int32_t rows_;
   int32_t cols_;
   size_t row_block_bytes_;
-  AlignedBuffer memory_;
+  std::shared_ptr<uint8_t> memory_;
 };
 
 // Throws std::invalid_argument naming the schemes that exist.

@@ -3,331 +3,330 @@
 //   4-bit codes  8 quads: 2 * 15 * 127 * 8 = 30,480
 //   5-bit codes  4 quads: 2 * 31 * 127 * 4 = 31,496
 //   6-bit codes  2 quads: 2 * 63 * 127 * 2 = 32,004
-// q8_0 multiplies magnitudes instead (2 * 128 * 127 = 32,512 in one pair) and widens every time.
+// 8-bit codes do not fit: they and their activations are multiplied as 16-bit integers.
+#include "kernels/linear/avx2_codes.h"
+#include "kernels/linear/avx2_quantize.h"
 #include "kernels/linear/packed_row.h"
-#include "kernels/linear/sweep.h"
 
 namespace farthing::FARTHING_ISA {
 namespace {
 
-constexpr SchemeTraits traits_of(Scheme s) { return kTraits[static_cast<int>(s)]; }
+// Without it the compiler regroups a chain of additions into a tree, whose leaves it has to spill.
+[[gnu::always_inline]] inline void keep_order(__m256i& v) { __asm__("" : "+x"(v)); }
 
-struct Halves {
-  __m256i half[2];
-};
-
-inline __m256i load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
-inline __m256 load_halves(const uint8_t* p) {
-  return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
-}
-inline __m128i load_8(const uint8_t* p) {
-  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-}
-inline __m256i broadcast_quad(const int8_t* p) {
+inline __m256i broadcast(const void* p) {
   int32_t v;
   __builtin_memcpy(&v, p, 4);
   return _mm256_set1_epi32(v);
 }
 
-// Codes of the packed planes, unpacked in registers. q8_0 stays signed.
+consteval Prefetch prefetch_for(Scheme s, int tokens) {  // measured on Zen 4
+  switch (traits_of(s).code_bits) {
+    case 4: return tokens == 1 ? Prefetch::none : Prefetch::both;
+    case 8: return tokens <= 2 ? Prefetch::none : Prefetch::both;
+    default: return tokens == 1 ? Prefetch::near : Prefetch::both;
+  }
+}
+
+// words: one-level, zero * asum, which is to be taken off, or asum where there is no zero point;
+// two-level, sums of the activations of the sub-blocks as int16, two to a word.
 template <Scheme S>
-struct PackedCodes {
-  const uint8_t* codes;
-  const uint8_t* high;
-
-  // Quads 2i and 2i + 1 of a span of 32 columns; half h of the rows.
-  [[gnu::always_inline]] void pair(size_t span, int i, int h, __m256i& even, __m256i& odd) const {
-    constexpr int bits = traits_of(S).code_bits;
-    const size_t at = 32 * static_cast<size_t>(h);
-    if constexpr (bits == 8) {
-      even = load(codes + 512 * span + 128 * i + at);
-      odd = load(codes + 512 * span + 128 * i + 64 + at);
-      return;
-    }
-    const __m256i nibble = _mm256_set1_epi8(15);
-    const __m256i v = load(codes + 256 * span + 64 * i + at);
-    even = _mm256_and_si256(v, nibble);
-    odd = _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble);
-    if constexpr (bits == 5) {
-      const __m256i bits5 = load(high + 64 * span + at);
-      even = insert(even, 4 - 2 * i, bits5, _mm256_set1_epi8(0x10));
-      odd = insert(odd, 3 - 2 * i, bits5, _mm256_set1_epi8(0x10));
-    }
-    if constexpr (bits == 6) {
-      const __m256i bits6 = load(high + 64 * (2 * span + i / 2) + at);
-      even = insert(even, 4 - 4 * (i % 2), bits6, _mm256_set1_epi8(0x30));
-      odd = insert(odd, 2 - 4 * (i % 2), bits6, _mm256_set1_epi8(0x30));
-    }
-  }
-
-  // low | (h << left & mask)
-  [[gnu::always_inline]] static __m256i insert(__m256i low, int left, __m256i h, __m256i mask) {
-    const __m256i shifted = left >= 0 ? _mm256_slli_epi16(h, left) : _mm256_srli_epi16(h, -left);
-    return _mm256_or_si256(low, _mm256_and_si256(shifted, mask));
-  }
+consteval int meta_words() {
+  return traits_of(S).sub_cols == 0 ? 1 : traits_of(S).minimum ? 4 : 8;
+}
+template <Scheme S, int T>
+struct Meta : TileMeta<S, T, meta_words<S>()> {
+  // q8_0: the activations of each quad as 16-bit pairs (0, 2) and (1, 3).
+  static constexpr bool kWide = traits_of(S).code_bits == 8;
+  alignas(64) int16_t wide[kWide ? T : 1][kWide ? kPanelCols : 16];
 };
 
-// Codes already unpacked: 64 bytes a quad.
-struct PanelCodes {
-  const uint8_t* codes;
-  [[gnu::always_inline]] void pair(size_t span, int i, int h, __m256i& even, __m256i& odd) const {
-    even = load(codes + 512 * span + 128 * i + 32 * h);
-    odd = load(codes + 512 * span + 128 * i + 64 + 32 * h);
-  }
-};
-
-// products += sums over kPairs pairs of quads, 16 bits; the caller knows they cannot overflow.
-template <int T, int kFirstPair, int kPairs, class Codes>
-[[gnu::always_inline]] inline void add_products(const Codes& codes, size_t span, const Tokens& a,
-                                                __m256i (&products)[T][2]) {
-#pragma GCC unroll 4
-  for (int i = kFirstPair; i < kFirstPair + kPairs; ++i) {
-    __m256i even[2], odd[2];
-    codes.pair(span, i, 0, even[0], odd[0]);
-    codes.pair(span, i, 1, even[1], odd[1]);
-    const int8_t* x = a.codes + 32 * span + 8 * i;
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) {
-      const __m256i b = broadcast_quad(x + t * a.code_stride);
-      for (int h = 0; h < 2; ++h) {
-        const __m256i p = _mm256_maddubs_epi16(even[h], b);
-        products[t][h] = i == kFirstPair ? p : _mm256_add_epi16(products[t][h], p);
+template <Scheme S>
+inline void read_sums(const int32_t* sums, size_t groups, int32_t* words) {
+  const auto load_sums = [&](size_t i) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums + i));
+  };
+  const auto add_pairs = [&](size_t i) {  // eight sums of 32 activations from i on
+    const __m256i added = _mm256_hadd_epi32(load_sums(i), load_sums(i + 8));
+    return _mm256_permute4x64_epi64(added, 0xd8);
+  };
+  if constexpr (traits_of(S).sub_cols == 0) {
+    constexpr int factor = traits_of(S).zero == 0 ? 1 : traits_of(S).zero;
+    size_t g = 0;
+    for (; g + 8 <= groups; g += 8)
+      store(words + g, _mm256_mullo_epi32(add_pairs(2 * g), _mm256_set1_epi32(factor)));
+    for (; g < groups; ++g) words[g] = (sums[2 * g] + sums[2 * g + 1]) * factor;
+  } else {
+    for (size_t g = 0; g < groups; ++g) {
+      if constexpr (traits_of(S).minimum) {
+        const __m256i asum = add_pairs(16 * g);
+        const __m128i packed = _mm_packs_epi32(_mm256_castsi256_si128(asum),
+                                               _mm256_extracti128_si256(asum, 1));
+        _mm_store_si128(reinterpret_cast<__m128i*>(words + 4 * g), packed);
+      } else {
+        const __m256i packed = _mm256_packs_epi32(load_sums(16 * g), load_sums(16 * g + 8));
+        store(words + 8 * g, _mm256_permute4x64_epi64(packed, 0xd8));
       }
-    }
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) {
-      const __m256i b = broadcast_quad(x + t * a.code_stride + 4);
-      for (int h = 0; h < 2; ++h)
-        products[t][h] =
-            _mm256_add_epi16(products[t][h], _mm256_maddubs_epi16(odd[h], b));
     }
   }
 }
 
-// Sums of one span of signed 8-bit codes: |w| * (a with the sign of w).
-template <int T, class Codes>
-[[gnu::always_inline]] inline void sum_signed_span(const Codes& codes, size_t span, const Tokens& a,
-                                                   __m256i (&sums)[T][2]) {
-  const __m256i ones = _mm256_set1_epi16(1);
+template <Scheme S, int T>
+inline void read_meta(const Tokens& a, size_t groups, Meta<S, T>& meta) {
+#pragma GCC unroll 1
+  for (size_t t = 0; t < T; ++t) {
+    const float* scales = a.scales + t * a.scale_stride;
+    size_t g = 0;
+    for (; g + 8 <= groups; g += 8)
+      _mm256_store_ps(meta.scales[t] + g, _mm256_loadu_ps(scales + g));
+    for (; g < groups; ++g) meta.scales[t][g] = scales[g];
+    read_sums<S>(a.sums + t * a.sum_stride, groups, meta.words[t]);
+    if constexpr (Meta<S, T>::kWide) {
+      for (size_t i = 0; i < groups; ++i) {
+        const int8_t* x = a.codes + t * a.code_stride + kSpanCols * i;
+        const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+        const __m256i odd = _mm256_srai_epi16(v, 8);
+        // Pairs of a quad side by side; the order of the quads is that of wide_quad().
+        store(meta.wide[t] + 32 * i, _mm256_unpacklo_epi32(even, odd));
+        store(meta.wide[t] + 32 * i + 16, _mm256_unpackhi_epi32(even, odd));
+      }
+    }
+  }
+}
+
+// Offset in `wide` of quad q of a span: quads 0, 1, 4, 5 come before 2, 3, 6, 7.
+consteval int wide_quad(int q) { return 4 * (q % 2 + q / 4 * 2) + (q / 2 % 2) * 16; }
+
+// products = sums over kPairs pairs of quads, 16 bits; the caller knows they cannot overflow.
+// x: the first token's activations at the span.
+template <int T, int kFirstPair, int kPairs, class Codes>
+[[gnu::always_inline]] inline void multiply(const Codes& codes, const uint8_t* span,
+                                            const int8_t* x, size_t x_stride,
+                                            __m256i (&products)[T][2]) {
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    for (int h = 0; h < 2; ++h) {
-      __m256i w[2];
-      codes.pair(span, i, h, w[0], w[1]);
-      for (int odd = 0; odd < 2; ++odd) {
-        const __m256i magnitude = _mm256_abs_epi8(w[odd]);
+  for (int i = kFirstPair; i < kFirstPair + kPairs; ++i) {
+    __m256i w[2][2];  // odd, half
+    codes.pair(span, i, 0, w[0][0], w[1][0]);
+    codes.pair(span, i, 1, w[0][1], w[1][1]);
+#pragma GCC unroll 2
+    for (int odd = 0; odd < 2; ++odd) {
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) {
-          const int8_t* x = a.codes + t * a.code_stride + 32 * span + 8 * i + 4 * odd;
-          const __m256i b = _mm256_sign_epi8(broadcast_quad(x), w[odd]);
-          const __m256i p = _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, b), ones);
-          sums[t][h] = i == 0 && odd == 0 ? p : _mm256_add_epi32(sums[t][h], p);
+      for (int t = 0; t < T; ++t) {
+        const __m256i b = broadcast(x + t * x_stride + 8 * i + 4 * odd);
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; ++h) {
+          const __m256i p = _mm256_maddubs_epi16(w[odd][h], b);
+          if (i == kFirstPair && odd == 0) {
+            products[t][h] = p;
+          } else {
+            products[t][h] = _mm256_add_epi16(products[t][h], p);
+            keep_order(products[t][h]);
+          }
         }
       }
     }
   }
 }
 
-// Sums over one span: int32 of code * activation, before the zero point is taken off.
+// sums += (products of one pair of quads) * scale, for codes too wide to add up further.
+template <int T, class Codes>
+[[gnu::always_inline]] inline void multiply_pair(const Codes& codes, const uint8_t* span, int i,
+                                                 const int8_t* x, size_t x_stride,
+                                                 const int32_t* scale, __m256i (&sums)[T][2]) {
+  __m256i even[2], odd[2];
+  codes.pair(span, i, 0, even[0], odd[0]);
+  codes.pair(span, i, 1, even[1], odd[1]);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) {
+    const __m256i first = broadcast(x + t * x_stride + 8 * i);
+    const __m256i second = broadcast(x + t * x_stride + 8 * i + 4);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m256i p = _mm256_add_epi16(_mm256_maddubs_epi16(even[h], first),
+                                         _mm256_maddubs_epi16(odd[h], second));
+      sums[t][h] = _mm256_add_epi32(sums[t][h], _mm256_madd_epi16(p, load(scale + 8 * h)));
+      keep_order(sums[t][h]);
+    }
+  }
+}
+
+// Sums of one span of signed 8-bit codes. x: the first token's 16-bit pairs of the span.
+template <int T, class Codes>
+[[gnu::always_inline]] inline void sum_wide_span(const Codes& codes, const uint8_t* span,
+                                                 const int16_t* x, __m256i (&sums)[T][2]) {
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) sums[t][0] = sums[t][1] = _mm256_setzero_si256();
+  const auto quad = [&]<int kQuad>(std::integral_constant<int, kQuad>) {
+    __m256i even[2], odd[2];  // columns 0 and 2, 1 and 3 of each row, by half
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m256i w = load(span + kQuadBytes * kQuad + 32 * h);
+      even[h] = _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8);
+      odd[h] = _mm256_srai_epi16(w, 8);
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+      const int16_t* pairs = x + t * kPanelCols + wide_quad(kQuad);
+      const __m256i first = broadcast(pairs), second = broadcast(pairs + 2);
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        sums[t][h] = _mm256_add_epi32(sums[t][h], _mm256_madd_epi16(even[h], first));
+        keep_order(sums[t][h]);
+        sums[t][h] = _mm256_add_epi32(sums[t][h], _mm256_madd_epi16(odd[h], second));
+        keep_order(sums[t][h]);
+      }
+    }
+  };
+  (void)codes;
+  quad(std::integral_constant<int, 0>{});
+  quad(std::integral_constant<int, 1>{});
+  quad(std::integral_constant<int, 2>{});
+  quad(std::integral_constant<int, 3>{});
+  quad(std::integral_constant<int, 4>{});
+  quad(std::integral_constant<int, 5>{});
+  quad(std::integral_constant<int, 6>{});
+  quad(std::integral_constant<int, 7>{});
+}
+
+// Sums over group g: int32 of code * activation, before the zero point is taken off.
 template <Scheme S, int T, class Codes>
-[[gnu::always_inline]] inline void sum_span(const Codes& codes, size_t span, const Tokens& a,
-                                            __m256i (&sums)[T][2]) {
-  if constexpr (traits_of(S).code_bits == 8) {
-    sum_signed_span<T>(codes, span, a, sums);
+[[gnu::always_inline]] inline void sum_group(const Codes& codes, const uint8_t* span, size_t g,
+                                             const Tokens& a, const Meta<S, T>& meta,
+                                             __m256i (&sums)[T][2]) {
+  if constexpr (Meta<S, T>::kWide) {
+    sum_wide_span<T>(codes, span, meta.wide[0] + kSpanCols * g, sums);
   } else {
     const __m256i ones = _mm256_set1_epi16(1);
+    const int8_t* x = a.codes + kSpanCols * g;
     constexpr int deep = traits_of(S).code_bits == 4 ? 4 : 2;  // pairs of quads
     __m256i products[T][2];
-    add_products<T, 0, deep>(codes, span, a, products);
+    multiply<T, 0, deep>(codes, span, x, a.code_stride, products);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t)
       for (int h = 0; h < 2; ++h) sums[t][h] = _mm256_madd_epi16(products[t][h], ones);
     if constexpr (deep == 2) {
-      add_products<T, 2, 2>(codes, span, a, products);
+      multiply<T, 2, 2>(codes, span, x, a.code_stride, products);
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t)
         for (int h = 0; h < 2; ++h)
-          sums[t][h] =
-              _mm256_add_epi32(sums[t][h], _mm256_madd_epi16(products[t][h], ones));
+          sums[t][h] = _mm256_add_epi32(sums[t][h], _mm256_madd_epi16(products[t][h], ones));
     }
   }
 }
 
-// acc (T, 16) = fma(weight_scale * activation_scale, float(isum), acc), in memory
-[[gnu::always_inline]] inline void add_scaled(__m256 weight_scale, __m256 activation_scale,
-                                              __m256i isum, float* acc) {
+// fma(weight_scale * activation_scale, float(isum), acc)
+[[gnu::always_inline]] inline __m256 add_scaled(__m256 weight_scale, __m256 activation_scale,
+                                                __m256i isum, __m256 acc) {
   const __m256 p = _mm256_mul_ps(weight_scale, activation_scale);
-  _mm256_store_ps(acc, _mm256_fmadd_ps(p, _mm256_cvtepi32_ps(isum), _mm256_load_ps(acc)));
+  return _mm256_fmadd_ps(p, _mm256_cvtepi32_ps(isum), acc);
 }
 
+// acc (T, 16) += sums over the groups of a panel.
 template <Scheme S, int T, class Codes>
-[[gnu::always_inline]] inline void one_level_group(const Codes& codes, const uint8_t* scales,
-                                                   size_t g, const Tokens& a, float* acc) {
-  constexpr bool minimum = traits_of(S).minimum;
-  __m256i isum[T][2];
-  sum_span<S, T>(codes, g, a, isum);
-  scales += (minimum ? 64 : 32) * g;
-  const __m256 scale[2] = {load_halves(scales), load_halves(scales + 16)};
+[[gnu::always_inline]] inline void add_one_level(const Codes& codes, const uint8_t* packed,
+                                                 size_t groups, const Tokens& a,
+                                                 const Meta<S, T>& meta, float* acc) {
+  constexpr SchemeTraits traits = traits_of(S);
+  for (size_t g = 0; g < groups; ++g) {
+    __m256i isum[T][2];
+    sum_group<S, T>(codes, codes.span(unit_at<S>(packed, g), g, 0), g, a, meta, isum);
+    const uint8_t* scales = scales_at<S>(packed, g);
+    const __m256 scale[2] = {load_halves(scales), load_halves(scales + 16)};
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    const int32_t* sums = a.sums + t * a.sum_stride + 2 * g;
-    const int32_t asum = sums[0] + sums[1];
-    const __m256 a_scale = _mm256_set1_ps(a.scales[t * a.scale_stride + g]);
-    for (int h = 0; h < 2; ++h) {
-      float* to = acc + kLanes * t + 8 * h;
-      if constexpr (traits_of(S).zero != 0)
-        isum[t][h] = _mm256_sub_epi32(isum[t][h], _mm256_set1_epi32(asum * traits_of(S).zero));
-      add_scaled(scale[h], a_scale, isum[t][h], to);
-      if constexpr (minimum) {
-        const __m256 m = _mm256_mul_ps(load_halves(scales + 32 + 16 * h), a_scale);
-        _mm256_store_ps(to, _mm256_fmadd_ps(m, _mm256_set1_ps(static_cast<float>(asum)),
-                                            _mm256_load_ps(to)));
+    for (int t = 0; t < T; ++t) {
+      const __m256 a_scale = _mm256_set1_ps(meta.scales[t][g]);
+      const __m256i word = _mm256_set1_epi32(meta.words[t][g]);
+      for (int h = 0; h < 2; ++h) {
+        float* to = acc + kLanes * t + 8 * h;
+        if constexpr (traits.zero != 0) isum[t][h] = _mm256_sub_epi32(isum[t][h], word);
+        __m256 y = add_scaled(scale[h], a_scale, isum[t][h], _mm256_load_ps(to));
+        if constexpr (traits.minimum)
+          y = add_scaled(load_halves(scales + 32 + 16 * h), a_scale, word, y);
+        _mm256_store_ps(to, y);
       }
     }
   }
 }
 
-// Integer scales of a super-block as the second operand of vpmaddwd.
-template <Scheme S>
-struct SubScales {
-  static constexpr int kSubs = 256 / (traits_of(S).sub_cols == 0 ? 32 : traits_of(S).sub_cols);
-  alignas(64) int32_t twice[kSubs][kLanes];      // (scale j, scale j)
-  alignas(64) int32_t pairs[kSubs / 2][kLanes];  // (2j, 2j + 1) of minimums, or scales if none
-
-  explicit SubScales(const uint8_t* sub) {
-    alignas(64) uint8_t scales[kSubs * kLanes];
-    alignas(64) uint8_t minimums[8 * kLanes];
-    if constexpr (S == Scheme::q6_k) {
-      for (int i = 0; i < kSubs * kLanes; i += 32)
-        _mm256_store_si256(reinterpret_cast<__m256i*>(scales + i), load(sub + i));
-    } else {
-      split(sub, scales, minimums);
-    }
-    for (int j = 0; j < kSubs; ++j) {
-      for (int h = 0; h < 2; ++h) {
-        const __m256i s = widen(scales + kLanes * j + 8 * h);
-        const __m256i low = _mm256_and_si256(s, _mm256_set1_epi32(0xffff));
-        store(twice[j] + 8 * h, _mm256_or_si256(low, _mm256_slli_epi32(s, 16)));
-      }
-    }
-    const uint8_t* paired = S == Scheme::q6_k ? scales : minimums;
-    for (int j = 0; j < kSubs / 2; ++j) {
-      for (int h = 0; h < 2; ++h) {
-        const __m256i even = widen(paired + kLanes * (2 * j) + 8 * h);
-        const __m256i odd = widen(paired + kLanes * (2 * j + 1) + 8 * h);
-        const __m256i low = _mm256_and_si256(even, _mm256_set1_epi32(0xffff));
-        store(pairs[j] + 8 * h, _mm256_or_si256(low, _mm256_slli_epi32(odd, 16)));
-      }
-    }
-  }
-
- private:
-  static void store(int32_t* p, __m256i v) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(p), v);
-  }
-  static __m256i widen(const uint8_t* p) {
-    return S == Scheme::q6_k ? _mm256_cvtepi8_epi32(load_8(p)) : _mm256_cvtepu8_epi32(load_8(p));
-  }
-  static void split(const uint8_t* sub, uint8_t* scales, uint8_t* minimums) {
-    const __m256i nibble = _mm256_set1_epi8(15), upper = _mm256_set1_epi8(0x30);
-    const auto join = [&](__m256i low, __m256i shifted) {
-      return _mm256_or_si256(_mm256_and_si256(low, nibble), _mm256_and_si256(shifted, upper));
-    };
-    for (int i = 0; i < 64; i += 32) {
-      const __m256i first = load(sub + i), second = load(sub + 64 + i), high = load(sub + 128 + i);
-      const auto put = [&](uint8_t* p, __m256i v) {
-        _mm256_store_si256(reinterpret_cast<__m256i*>(p + i), v);
-      };
-      put(scales, join(first, _mm256_slli_epi16(high, 4)));
-      put(scales + 64, join(second, high));
-      put(minimums, join(_mm256_srli_epi16(first, 4), _mm256_slli_epi16(high, 2)));
-      put(minimums + 64, join(_mm256_srli_epi16(second, 4), _mm256_srli_epi16(high, 2)));
-    }
-  }
-};
-
-// Sums of the activations of a super-block's sub-blocks as int16, two to a dword.
-template <Scheme S>
-[[gnu::always_inline]] inline void pair_sums(const int32_t* sums, int32_t* pairs) {
-  const __m256i* from = reinterpret_cast<const __m256i*>(sums);
-  const __m256i first = _mm256_loadu_si256(from), second = _mm256_loadu_si256(from + 1);
-  if constexpr (S == Scheme::q6_k) {
-    const __m256i packed = _mm256_packs_epi32(first, second);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), _mm256_permute4x64_epi64(packed, 0xd8));
-  } else {
-    const __m256i added = _mm256_permute4x64_epi64(_mm256_hadd_epi32(first, second), 0xd8);
-    const __m128i packed = _mm_packs_epi32(_mm256_castsi256_si128(added),
-                                           _mm256_extracti128_si256(added, 1));
-    _mm_store_si128(reinterpret_cast<__m128i*>(pairs), packed);
-  }
-}
-
-// isum += scale * sum, while widening; isum in memory: (T, 2) registers
+// isum (in memory) += products * scale
 template <int T>
 [[gnu::always_inline]] inline void add_widened(const __m256i (&products)[T][2],
-                                               const int32_t* scale, __m256i* isum) {
+                                               const int32_t* scale, __m256i (&isum)[T][2]) {
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t)
     for (int h = 0; h < 2; ++h)
-      isum[2 * t + h] = _mm256_add_epi32(
-          isum[2 * t + h], _mm256_madd_epi16(products[t][h], load(scale + 8 * h)));
+      isum[t][h] = _mm256_add_epi32(isum[t][h],
+                                    _mm256_madd_epi16(products[t][h], load(scale + 8 * h)));
 }
 
 template <Scheme S, int T, class Codes>
-[[gnu::always_inline]] inline void super_block(const Codes& codes, const SubScales<S>& sub,
-                                               const uint8_t* scales, size_t s, const Tokens& a,
-                                               float* acc) {
-  __m256i isum[2 * T];
-#pragma GCC unroll 8
-  for (int t = 0; t < 2 * T; ++t) isum[t] = _mm256_setzero_si256();
-#pragma GCC unroll 1
-  for (size_t j = 0; j < 8; ++j) {
-    __m256i products[T][2];
-    if constexpr (S == Scheme::q4_k) {
-      add_products<T, 0, 4>(codes, 8 * s + j, a, products);
-      add_widened<T>(products, sub.twice[j], isum);
-    } else if constexpr (S == Scheme::q5_k) {
-      add_products<T, 0, 2>(codes, 8 * s + j, a, products);
-      add_widened<T>(products, sub.twice[j], isum);
-      add_products<T, 2, 2>(codes, 8 * s + j, a, products);
-      add_widened<T>(products, sub.twice[j], isum);
-    } else {
-      add_products<T, 0, 1>(codes, 8 * s + j, a, products);
-      add_widened<T>(products, sub.twice[2 * j], isum);
-      add_products<T, 1, 1>(codes, 8 * s + j, a, products);
-      add_widened<T>(products, sub.twice[2 * j], isum);
-      add_products<T, 2, 1>(codes, 8 * s + j, a, products);
-      add_widened<T>(products, sub.twice[2 * j + 1], isum);
-      add_products<T, 3, 1>(codes, 8 * s + j, a, products);
-      add_widened<T>(products, sub.twice[2 * j + 1], isum);
-    }
-  }
+[[gnu::always_inline]] inline void add_two_level(const Codes& codes, const uint8_t* packed,
+                                                 size_t groups, const Tokens& a,
+                                                 const Meta<S, T>& meta, float* acc) {
   constexpr bool minimum = traits_of(S).minimum;
-  constexpr int line = minimum ? 64 : 32;
-#pragma GCC unroll 1
-  for (int t = 0; t < T; ++t) {
-    alignas(32) int32_t pairs[8];
-    pair_sums<S>(a.sums + static_cast<size_t>(t) * a.sum_stride + 16 * s, pairs);
-    const __m256 a_scale =
-        _mm256_set1_ps(a.scales[static_cast<size_t>(t) * a.scale_stride + s]);
-    for (int h = 0; h < 2; ++h) {
-      float* to = acc + kLanes * t + 8 * h;
-      __m256i correction = _mm256_setzero_si256();
+  constexpr size_t words = meta_words<S>();
+  for (size_t s = 0; s < groups; ++s) {
+    const uint8_t* unit = unit_at<S>(packed, s);
+    const SubScales<S>& sub = codes.sub_scales(unit, s);
+    __m256i isum[T][2];
 #pragma GCC unroll 8
-      for (int j = 0; j < SubScales<S>::kSubs / 2; ++j)
-        correction = _mm256_add_epi32(correction,
-                                      _mm256_madd_epi16(load(sub.pairs[j] + 8 * h),
-                                                        _mm256_set1_epi32(pairs[j])));
-      __m256i sum = isum[2 * t + h];
-      if constexpr (!minimum) sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(correction, 5));
-      add_scaled(load_halves(scales + line * s + 16 * h), a_scale, sum, to);
-      if constexpr (minimum) {
-        const __m256 m = _mm256_mul_ps(load_halves(scales + line * s + 32 + 16 * h), a_scale);
-        _mm256_store_ps(to, _mm256_fnmadd_ps(m, _mm256_cvtepi32_ps(correction),
-                                             _mm256_load_ps(to)));
+    for (int t = 0; t < T; ++t) isum[t][0] = isum[t][1] = _mm256_setzero_si256();
+#pragma GCC unroll 1
+    for (size_t j = 0; j < 8; ++j) {
+      const uint8_t* span = codes.span(unit, s, j);
+      const int8_t* x = a.codes + kSuperCols * s + kSpanCols * j;
+      __m256i products[T][2];
+      if constexpr (S == Scheme::q4_k) {
+        multiply<T, 0, 4>(codes, span, x, a.code_stride, products);
+        add_widened<T>(products, sub.twice[j], isum);
+      } else if constexpr (S == Scheme::q5_k) {
+        multiply<T, 0, 2>(codes, span, x, a.code_stride, products);
+        add_widened<T>(products, sub.twice[j], isum);
+        multiply<T, 2, 2>(codes, span, x, a.code_stride, products);
+        add_widened<T>(products, sub.twice[j], isum);
+      } else {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i)
+          multiply_pair<T>(codes, span, i, x, a.code_stride, sub.twice[2 * j + i / 2], isum);
+      }
+    }
+    const uint8_t* scales = scales_at<S>(packed, s);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+      const __m256 a_scale = _mm256_set1_ps(meta.scales[t][s]);
+      for (int h = 0; h < 2; ++h) {
+        __m256i correction = _mm256_setzero_si256();
+#pragma GCC unroll 8
+        for (size_t j = 0; j < words; ++j)
+          correction = _mm256_add_epi32(
+              correction, _mm256_madd_epi16(load(sub.pairs[j] + 8 * h),
+                                            _mm256_set1_epi32(meta.words[t][words * s + j])));
+        float* to = acc + kLanes * t + 8 * h;
+        __m256i sum = isum[t][h];
+        if constexpr (!minimum) sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(correction, 5));
+        __m256 y = add_scaled(load_halves(scales + 16 * h), a_scale, sum, _mm256_load_ps(to));
+        if constexpr (minimum) {
+          const __m256 m = _mm256_mul_ps(load_halves(scales + 32 + 16 * h), a_scale);
+          y = _mm256_fnmadd_ps(m, _mm256_cvtepi32_ps(correction), y);
+        }
+        _mm256_store_ps(to, y);
       }
     }
   }
+}
+
+// out (T, 16) += sums of T tokens over the columns of a panel (out = if it is the first).
+template <Scheme S, int T, class Codes>
+[[gnu::always_inline]] inline void add_panel(const Codes& codes, const uint8_t* packed,
+                                             size_t groups, const Tokens& a,
+                                             const Meta<S, T>& meta, bool first, float* out) {
+  if (first)
+    for (int i = 0; i < T * kLanes; i += 8) _mm256_store_ps(out + i, _mm256_setzero_ps());
+  if constexpr (traits_of(S).sub_cols == 0)
+    add_one_level<S, T>(codes, packed, groups, a, meta, out);
+  else
+    add_two_level<S, T>(codes, packed, groups, a, meta, out);
 }
 
 template <Scheme S>
@@ -340,130 +339,70 @@ inline __m256 load_elements(const uint8_t* codes, size_t k, int h) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 
+template <Scheme S, int T>
+inline void add_floats(const uint8_t* packed, int32_t cols, const Tokens& a, float* out) {
+  __m256 acc[T][2];
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) acc[t][0] = acc[t][1] = _mm256_setzero_ps();
+  for (size_t k = 0; k < static_cast<size_t>(cols); ++k) {
+    const __m256 w[2] = {load_elements<S>(packed, k, 0), load_elements<S>(packed, k, 1)};
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+      const __m256 x = _mm256_set1_ps(a.values[t * a.value_stride + k]);
+      for (int h = 0; h < 2; ++h) acc[t][h] = _mm256_fmadd_ps(w[h], x, acc[t][h]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t)
+    for (int h = 0; h < 2; ++h) _mm256_store_ps(out + kLanes * t + 8 * h, acc[t][h]);
+}
+
 struct Ops {
+  static constexpr int kTile = 4;
+  // Up to here unpacking a second time costs less than the detour through L1.
   template <Scheme S>
-  static constexpr int stream_tokens() {
-    return 4;
-  }
+  static constexpr int kStreamTokens = traits_of(S).code_bits == 4 ? 16 : 8;
   template <Scheme S>
-  static constexpr int sweep_tile() {
-    return 4;
-  }
-  template <Scheme S>
-  static constexpr int panel_cols() {
-    return 1024;
-  }
-  template <Scheme S>
-  struct Panel {
-    uint8_t codes[1024 * kLanes];
-  };
-
-  template <Scheme S, int T, class Codes>
-  static void add_groups(const Codes& codes, const Planes& p, int32_t cols, const Tokens& a,
-                         float* acc) {
-    const size_t groups = static_cast<size_t>(cols / traits_of(S).group);
-    for (size_t g = 0; g < groups; ++g) {
-      if constexpr (traits_of(S).sub_cols == 0) {
-        one_level_group<S, T>(codes, p.scales, g, a, acc);
-      } else {
-        constexpr int bytes = traits_of(S).minimum ? kSubScaleBytesQ4K : kSubScaleBytesQ6K;
-        const SubScales<S> sub(p.sub + bytes * g);
-        super_block<S, T>(codes, sub, p.scales, g, a, acc);
-      }
-    }
-  }
+  using Panel = farthing::FARTHING_ISA::Panel<S>;
 
   template <Scheme S, int T>
-  static void stream(const Planes& p, int32_t cols, const Tokens& a, const uint8_t* next,
+  static void stream(const uint8_t* packed, int32_t cols, const Tokens& a, bool first,
                      float* out) {
-    (void)next;
     if constexpr (traits_of(S).group == 0) {
-      __m256 acc[T][2];
-#pragma GCC unroll 8
-      for (int t = 0; t < T; ++t) acc[t][0] = acc[t][1] = _mm256_setzero_ps();
-      for (size_t k = 0; k < static_cast<size_t>(cols); ++k) {
-        const __m256 w[2] = {load_elements<S>(p.codes, k, 0), load_elements<S>(p.codes, k, 1)};
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) {
-          const __m256 x = _mm256_set1_ps(a.values[t * a.value_stride + k]);
-          for (int h = 0; h < 2; ++h) acc[t][h] = _mm256_fmadd_ps(w[h], x, acc[t][h]);
-        }
-      }
-#pragma GCC unroll 8
-      for (int t = 0; t < T; ++t)
-        for (int h = 0; h < 2; ++h) _mm256_store_ps(out + kLanes * t + 8 * h, acc[t][h]);
+      add_floats<S, T>(packed, cols, a, out);
     } else {
-      for (int i = 0; i < T * kLanes; i += 8) _mm256_store_ps(out + i, _mm256_setzero_ps());
-      add_groups<S, T>(PackedCodes<S>{p.codes, p.high}, p, cols, a, out);
+      const size_t groups = static_cast<size_t>(cols / traits_of(S).group);
+      Meta<S, T> meta;
+      read_meta<S, T>(a, groups, meta);
+      add_panel<S, T>(PackedCodes<S, prefetch_for(S, T)>{}, packed, groups, a, meta, first, out);
     }
   }
 
   template <Scheme S>
-  static void unpack(const Planes& p, int32_t cols, Panel<S>& panel) {
-    const PackedCodes<S> codes{p.codes, p.high};
-    uint8_t* to = panel.codes;
-    for (size_t span = 0; span < static_cast<size_t>(cols / kSpanCols); ++span) {
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i, to += 128) {
-        for (int h = 0; h < 2; ++h) {
-          __m256i even, odd;
-          codes.pair(span, i, h, even, odd);
-          _mm256_store_si256(reinterpret_cast<__m256i*>(to + 32 * h), even);
-          _mm256_store_si256(reinterpret_cast<__m256i*>(to + 64 + 32 * h), odd);
-        }
-      }
-    }
+  static void unpack(const uint8_t* packed, int32_t cols, Panel<S>& panel) {
+    unpack_panel<S>(packed, cols, panel);
   }
 
   template <Scheme S, int T>
-  static void sweep(const Panel<S>& panel, const Planes& p, int32_t cols, const Tokens& a,
-                    bool first, float* out) {
-    if (first)
-      for (int i = 0; i < T * kLanes; i += 8) _mm256_store_ps(out + i, _mm256_setzero_ps());
-    add_groups<S, T>(PanelCodes{panel.codes}, p, cols, a, out);
+  static void sweep(const Panel<S>* panels, int blocks, int32_t cols, const Tokens& a, bool first,
+                    float* out) {
+    const size_t groups = static_cast<size_t>(cols / traits_of(S).group);
+    Meta<S, T> meta;
+    read_meta<S, T>(a, groups, meta);
+    for (int r = 0; r < blocks; ++r)
+      add_panel<S, T>(PanelCodes<S>{panels[r]}, panels[r].packed, groups, a, meta, first,
+                      out + r * T * kLanes);
+  }
+
+  static void write_row(const float* acc, const float* bias, const float* add, float* out) {
+    for (int h = 0; h < kLanes; h += 8) {
+      __m256 y = _mm256_load_ps(acc + h);
+      if (bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(bias + h));
+      if (add != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(add + h));
+      _mm256_storeu_ps(out + h, y);
+    }
   }
 };
-
-void quantize_row(const float* x, int32_t cols, int32_t group_cols, int8_t* codes, float* scales,
-                  int32_t* sums) {
-  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  const auto load_bits = [](const float* p) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  };
-  for (int32_t first = 0; first < cols; first += group_cols) {
-    __m256i largest = _mm256_setzero_si256();
-    for (int32_t k = first; k < first + group_cols; k += 8)
-      largest = _mm256_max_epi32(largest, _mm256_and_si256(load_bits(x + k), magnitude));
-    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(largest),
-                                 _mm256_extracti128_si256(largest, 1));
-    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
-    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1));
-    const int32_t bits = _mm_cvtsi128_si32(most);
-    const float absmax = std::bit_cast<float>(bits);
-    const bool usable = bits < 0x7f800000 && !(absmax < 1e-30f);
-    scales[first / group_cols] = bits < 0x7f800000 && !usable ? 0.0f : absmax / 127.0f;
-    const __m256 inverse = _mm256_set1_ps(127.0f / absmax);
-    const __m256i keep = _mm256_set1_epi32(usable ? -1 : 0);
-    const auto round = [&](const float* p) {
-      const __m256 y = _mm256_round_ps(_mm256_mul_ps(_mm256_loadu_ps(p), inverse),
-                                       _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-      return _mm256_and_si256(_mm256_cvtps_epi32(y), keep);
-    };
-    for (int32_t k = first; k < first + group_cols; k += kSumRun) {
-      const __m256i low = round(x + k), high = round(x + k + 8);
-      const __m256i packed =
-          _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
-      const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(packed),
-                                            _mm256_extracti128_si256(packed, 1));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + k), bytes);
-      const __m256i both = _mm256_add_epi32(low, high);
-      __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
-      sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
-      sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
-      sums[k / kSumRun] = _mm_cvtsi128_si32(sum);
-    }
-  }
-}
 
 }  // namespace
 

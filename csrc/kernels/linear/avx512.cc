@@ -5,8 +5,6 @@
 namespace farthing::FARTHING_ISA {
 namespace {
 
-constexpr SchemeTraits traits_of(Scheme s) { return kTraits[static_cast<int>(s)]; }
-
 inline __m512i load(const void* p) { return _mm512_load_si512(p); }
 inline __m512 load_halves(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
@@ -24,33 +22,45 @@ inline __m512i broadcast_quad(const int8_t* p) {
   return _mm512_set1_epi32(v);
 }
 
-// Codes of the packed planes, unpacked in registers. q8_0 becomes unsigned by adding 128.
-template <Scheme S>
-struct PackedCodes {
-  static constexpr int kZero = traits_of(S).code_bits == 8 ? 128 : traits_of(S).zero;
-  const uint8_t* codes;
-  const uint8_t* high;
+consteval Prefetch prefetch_for(Scheme s, int tokens) {  // measured on Zen 4
+  switch (traits_of(s).code_bits) {
+    case 4: return tokens == 1 ? Prefetch::none : Prefetch::both;
+    case 8: return tokens <= 4 ? Prefetch::none : Prefetch::both;
+    default: return tokens <= 2 ? Prefetch::near : Prefetch::both;
+  }
+}
 
-  // Quads 2i and 2i + 1 of a span of 32 columns.
-  [[gnu::always_inline]] void pair(size_t span, int i, __m512i& even, __m512i& odd) const {
+// Codes of a packed span, unpacked in registers. q8_0 becomes unsigned by adding 128.
+template <Scheme S, Prefetch kPrefetch>
+struct PackedCodes {
+  [[gnu::always_inline]] static const uint8_t* span(const uint8_t* unit, size_t, size_t j) {
+    constexpr SchemeTraits traits = traits_of(S);
+    const uint8_t* p = unit + traits.sub_bytes + traits.span_bytes * j;
+    prefetch_ahead<S, kPrefetch>(unit, j);
+    return p;
+  }
+
+  // Quads 2i and 2i + 1 of a span.
+  [[gnu::always_inline]] static void pair(const uint8_t* span, int i, __m512i& even,
+                                          __m512i& odd) {
     constexpr int bits = traits_of(S).code_bits;
     if constexpr (bits == 8) {
       const __m512i flip = _mm512_set1_epi8(-128);
-      even = _mm512_xor_si512(load(codes + 512 * span + 128 * i), flip);
-      odd = _mm512_xor_si512(load(codes + 512 * span + 128 * i + 64), flip);
+      even = _mm512_xor_si512(load(span + 128 * i), flip);
+      odd = _mm512_xor_si512(load(span + 128 * i + 64), flip);
       return;
     }
     const __m512i nibble = _mm512_set1_epi8(15);
-    const __m512i v = load(codes + 256 * span + 64 * i);
+    const __m512i v = load(span + 64 * i);
     even = _mm512_and_si512(v, nibble);
     odd = _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble);
     if constexpr (bits == 5) {
-      const __m512i h = load(high + 64 * span);
+      const __m512i h = load(span + 256);
       even = insert(even, 4 - 2 * i, h, _mm512_set1_epi8(0x10));
       odd = insert(odd, 3 - 2 * i, h, _mm512_set1_epi8(0x10));
     }
     if constexpr (bits == 6) {
-      const __m512i h = load(high + 64 * (2 * span + i / 2));
+      const __m512i h = load(span + 256 + 64 * (i / 2));
       even = insert(even, 4 - 4 * (i % 2), h, _mm512_set1_epi8(0x30));
       odd = insert(odd, 2 - 4 * (i % 2), h, _mm512_set1_epi8(0x30));
     }
@@ -67,29 +77,33 @@ struct PackedCodes {
 // Codes already unpacked: 64 bytes a quad.
 template <Scheme S>
 struct PanelCodes {
-  static constexpr int kZero = PackedCodes<S>::kZero;
   const uint8_t* codes;
-  [[gnu::always_inline]] void pair(size_t span, int i, __m512i& even, __m512i& odd) const {
-    even = load(codes + 512 * span + 128 * i);
-    odd = load(codes + 512 * span + 128 * i + 64);
+  [[gnu::always_inline]] const uint8_t* span(const uint8_t*, size_t g, size_t j) const {
+    return codes + 8 * kQuadBytes * (g * (traits_of(S).group / kSpanCols) + j);
+  }
+  [[gnu::always_inline]] static void pair(const uint8_t* span, int i, __m512i& even,
+                                          __m512i& odd) {
+    even = load(span + 128 * i);
+    odd = load(span + 128 * i + 64);
   }
 };
 
-// Adds the products of one span of 32 columns, or half of it, to the sums of T tokens.
+// Adds the products of kPairs pairs of quads of a span to the sums of T tokens. x: the first
+// token's activations at the span.
 template <int T, int kFirstPair, int kPairs, class Codes>
-[[gnu::always_inline]] inline void add_products(const Codes& codes, size_t span, const Tokens& a,
+[[gnu::always_inline]] inline void add_products(const Codes& codes, const uint8_t* span,
+                                                const int8_t* x, size_t x_stride,
                                                 __m512i (&sums)[T]) {
 #pragma GCC unroll 4
   for (int i = kFirstPair; i < kFirstPair + kPairs; ++i) {
     __m512i even, odd;
     codes.pair(span, i, even, odd);
-    const int8_t* x = a.codes + 32 * span + 8 * i;
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t)
-      sums[t] = _mm512_dpbusd_epi32(sums[t], even, broadcast_quad(x + t * a.code_stride));
+      sums[t] = _mm512_dpbusd_epi32(sums[t], even, broadcast_quad(x + t * x_stride + 8 * i));
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t)
-      sums[t] = _mm512_dpbusd_epi32(sums[t], odd, broadcast_quad(x + t * a.code_stride + 4));
+      sums[t] = _mm512_dpbusd_epi32(sums[t], odd, broadcast_quad(x + t * x_stride + 8 * i + 4));
   }
 }
 
@@ -100,29 +114,84 @@ template <int T, int kFirstPair, int kPairs, class Codes>
   return _mm512_fmadd_ps(p, _mm512_cvtepi32_ps(isum), acc);
 }
 
-template <Scheme S, int T, class Codes>
-[[gnu::always_inline]] inline void one_level_group(const Codes& codes, const uint8_t* scales,
-                                                   size_t g, const Tokens& a, __m512 (&acc)[T]) {
-  constexpr bool minimum = traits_of(S).minimum;
-  __m512i isum[T];
-  int32_t asum[T];
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    const int32_t* sums = a.sums + t * a.sum_stride + 2 * g;
-    asum[t] = sums[0] + sums[1];
-    isum[t] = Codes::kZero == 0 ? _mm512_setzero_si512()
-                                : _mm512_set1_epi32(asum[t] * -Codes::kZero);
+// Mask of the lanes from `first` on that lie below `count`.
+inline __mmask16 lanes_below(size_t first, size_t count) {
+  if (count >= first + 16) return 0xffff;
+  return count <= first ? __mmask16{0} : static_cast<__mmask16>((1u << (count - first)) - 1);
+}
+
+consteval int zero_of(Scheme s) {
+  return traits_of(s).code_bits == 8 ? 128 : traits_of(s).zero;  // q8_0 is made unsigned
+}
+
+// words: one-level, -zero * asum, which takes off the zero point, or asum where there is none;
+// q6_k, the same per 16 columns; q4_k and q5_k, sums of 32 activations as int16, two to a word.
+template <Scheme S>
+constexpr int meta_words() {
+  return traits_of(S).sub_cols == 0 ? 1 : traits_of(S).minimum ? 4 : 16;
+}
+template <Scheme S, int T>
+using Meta = TileMeta<S, T, meta_words<S>()>;
+
+template <Scheme S, int T>
+[[gnu::always_inline]] inline void read_meta(const Tokens& a, size_t groups, Meta<S, T>& meta) {
+  constexpr int zero = zero_of(S);
+  const __m512i minus_zero = _mm512_set1_epi32(-zero);
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+#pragma GCC unroll 1
+  for (size_t t = 0; t < T; ++t) {
+    const float* scales = a.scales + t * a.scale_stride;
+    const int32_t* sums = a.sums + t * a.sum_stride;
+    if constexpr (traits_of(S).sub_cols == 0) {
+      for (size_t g = 0; g < Meta<S, T>::kGroups; g += 16) {
+        _mm512_store_ps(meta.scales[t] + g,
+                        _mm512_maskz_loadu_ps(lanes_below(g, groups), scales + g));
+        const __m512i first =
+            _mm512_maskz_loadu_epi32(lanes_below(2 * g, 2 * groups), sums + 2 * g);
+        const __m512i second =
+            _mm512_maskz_loadu_epi32(lanes_below(2 * g + 16, 2 * groups), sums + 2 * g + 16);
+        const __m512i asum = _mm512_add_epi32(_mm512_permutex2var_epi32(first, even, second),
+                                              _mm512_permutex2var_epi32(first, odd, second));
+        _mm512_store_si512(meta.words[t] + g,
+                           zero == 0 ? asum : _mm512_mullo_epi32(asum, minus_zero));
+      }
+    } else {
+      for (size_t g = 0; g < groups; ++g) {
+        meta.scales[t][g] = scales[g];
+        const __m512i asum = _mm512_loadu_si512(sums + 16 * g);
+        if constexpr (traits_of(S).minimum) {
+          const __m512i pairs = _mm512_add_epi32(asum, _mm512_srli_epi64(asum, 32));
+          _mm_store_si128(reinterpret_cast<__m128i*>(meta.words[t] + 4 * g),
+                          _mm512_cvtepi64_epi16(pairs));
+        } else {
+          _mm512_store_si512(meta.words[t] + 16 * g, _mm512_mullo_epi32(asum, minus_zero));
+        }
+      }
+    }
   }
-  add_products<T, 0, 4>(codes, g, a, isum);
-  scales += (minimum ? 64 : 32) * g;
-  const __m512 scale = load_halves(scales);
+}
+
+template <Scheme S, int T, class Codes>
+[[gnu::always_inline]] inline void add_one_level(const Codes& codes, const uint8_t* packed,
+                                                 size_t groups, const Tokens& a,
+                                                 const Meta<S, T>& meta, __m512 (&acc)[T]) {
+  constexpr bool minimum = traits_of(S).minimum;
+  for (size_t g = 0; g < groups; ++g) {
+    __m512i isum[T];
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    const float a_scale = a.scales[t * a.scale_stride + g];
-    acc[t] = add_scaled(scale, a_scale, isum[t], acc[t]);
-    if constexpr (minimum) {
-      const __m512 m = _mm512_mul_ps(load_halves(scales + 32), _mm512_set1_ps(a_scale));
-      acc[t] = _mm512_fmadd_ps(m, _mm512_set1_ps(static_cast<float>(asum[t])), acc[t]);
+    for (int t = 0; t < T; ++t)
+      isum[t] = minimum ? _mm512_setzero_si512() : _mm512_set1_epi32(meta.words[t][g]);
+    add_products<T, 0, 4>(codes, codes.span(unit_at<S>(packed, g), g, 0), a.codes + kSpanCols * g,
+                          a.code_stride, isum);
+    const uint8_t* scales = scales_at<S>(packed, g);
+    const __m512 scale = load_halves(scales);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+      acc[t] = add_scaled(scale, meta.scales[t][g], isum[t], acc[t]);
+      if constexpr (minimum)
+        acc[t] = add_scaled(load_halves(scales + 32), meta.scales[t][g],
+                            _mm512_set1_epi32(meta.words[t][g]), acc[t]);
     }
   }
 }
@@ -148,92 +217,100 @@ struct SubScales {
 };
 
 template <Scheme S, int T, class Codes>
-[[gnu::always_inline]] inline void super_block_with_minimum(const Codes& codes, const uint8_t* sub,
-                                                            const uint8_t* scales, size_t s,
-                                                            const Tokens& a, __m512 (&acc)[T]) {
-  const SubScales sub_scales(sub + kSubScaleBytesQ4K * s);
-  __m512i isum[T], msum[T];
-  // Sums of 32 activations as int16, two to a dword.
-  alignas(16) int32_t asum_pairs[T][4];
+[[gnu::always_inline]] inline void add_two_level(const Codes& codes, const uint8_t* packed,
+                                                 size_t groups, const Tokens& a,
+                                                 const Meta<S, T>& meta, __m512 (&acc)[T]) {
+  for (size_t s = 0; s < groups; ++s) {
+    const uint8_t* unit = unit_at<S>(packed, s);
+    const SubScales sub_scales(unit);
+    __m512i isum[T], msum[T];
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    isum[t] = msum[t] = _mm512_setzero_si512();
-    const __m512i sums = _mm512_loadu_si512(a.sums + t * a.sum_stride + 16 * s);
-    const __m512i pairs = _mm512_add_epi32(sums, _mm512_srli_epi64(sums, 32));
-    _mm_store_si128(reinterpret_cast<__m128i*>(asum_pairs[t]), _mm512_cvtepi64_epi16(pairs));
-  }
+    for (int t = 0; t < T; ++t) isum[t] = msum[t] = _mm512_setzero_si512();
 #pragma GCC unroll 1
-  for (size_t j = 0; j < 8; ++j) {
-    __m512i part[T];
+    for (size_t j = 0; j < 8; ++j) {
+      __m512i part[T];
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) part[t] = _mm512_setzero_si512();
-    add_products<T, 0, 4>(codes, 8 * s + j, a, part);
-    const __m512i scale = load_u8(sub_scales.scales[j]);
+      for (int t = 0; t < T; ++t) part[t] = _mm512_setzero_si512();
+      add_products<T, 0, 4>(codes, codes.span(unit, s, j),
+                            a.codes + kSuperCols * s + kSpanCols * j, a.code_stride, part);
+      const __m512i scale = load_u8(sub_scales.scales[j]);
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t)
-      isum[t] = _mm512_add_epi32(isum[t], _mm512_mullo_epi32(part[t], scale));
-  }
+      for (int t = 0; t < T; ++t)
+        isum[t] = _mm512_add_epi32(isum[t], _mm512_mullo_epi32(part[t], scale));
+    }
 #pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const __m512i minimums =
-        _mm512_or_si512(load_u8(sub_scales.minimums[2 * j]),
-                        _mm512_slli_epi32(load_u8(sub_scales.minimums[2 * j + 1]), 16));
+    for (size_t j = 0; j < 4; ++j) {
+      const __m512i minimums =
+          _mm512_or_si512(load_u8(sub_scales.minimums[2 * j]),
+                          _mm512_slli_epi32(load_u8(sub_scales.minimums[2 * j + 1]), 16));
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t)
-      msum[t] = _mm512_dpwssd_epi32(msum[t], minimums, _mm512_set1_epi32(asum_pairs[t][j]));
-  }
-  const __m512 d = load_halves(scales + 64 * s), dmin = load_halves(scales + 64 * s + 32);
+      for (int t = 0; t < T; ++t)
+        msum[t] = _mm512_dpwssd_epi32(msum[t], minimums,
+                                      _mm512_set1_epi32(meta.words[t][4 * s + j]));
+    }
+    const uint8_t* scales = scales_at<S>(packed, s);
+    const __m512 d = load_halves(scales), dmin = load_halves(scales + 32);
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    const float a_scale = a.scales[t * a.scale_stride + s];
-    acc[t] = add_scaled(d, a_scale, isum[t], acc[t]);
-    const __m512 m = _mm512_mul_ps(dmin, _mm512_set1_ps(a_scale));
-    acc[t] = _mm512_fnmadd_ps(m, _mm512_cvtepi32_ps(msum[t]), acc[t]);
+    for (int t = 0; t < T; ++t) {
+      acc[t] = add_scaled(d, meta.scales[t][s], isum[t], acc[t]);
+      const __m512 m = _mm512_mul_ps(dmin, _mm512_set1_ps(meta.scales[t][s]));
+      acc[t] = _mm512_fnmadd_ps(m, _mm512_cvtepi32_ps(msum[t]), acc[t]);
+    }
   }
 }
 
 template <int T, class Codes>
-[[gnu::always_inline]] inline void super_block_q6(const Codes& codes, const uint8_t* sub,
-                                                  const uint8_t* scales, size_t s, const Tokens& a,
-                                                  __m512 (&acc)[T]) {
-  __m512i isum[T];
-  alignas(64) int32_t start[T][16];  // -32 times the sums of 16 activations
+[[gnu::always_inline]] inline void add_q6_k(const Codes& codes, const uint8_t* packed,
+                                            size_t groups, const Tokens& a,
+                                            const Meta<Scheme::q6_k, T>& meta, __m512 (&acc)[T]) {
+  constexpr Scheme S = Scheme::q6_k;
+  for (size_t s = 0; s < groups; ++s) {
+    const uint8_t* unit = unit_at<S>(packed, s);
+    __m512i isum[T];
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    isum[t] = _mm512_setzero_si512();
-    const __m512i sums = _mm512_loadu_si512(a.sums + t * a.sum_stride + 16 * s);
-    _mm512_store_si512(start[t], _mm512_sub_epi32(isum[t], _mm512_slli_epi32(sums, 5)));
-  }
-  const auto half_span = [&]<int kHalf>(size_t j, std::integral_constant<int, kHalf>) {
-    __m512i part[T];
+    for (int t = 0; t < T; ++t) isum[t] = _mm512_setzero_si512();
+    const auto half_span = [&]<int kHalf>(size_t j, const uint8_t* span,
+                                          std::integral_constant<int, kHalf>) {
+      __m512i part[T];
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) part[t] = _mm512_set1_epi32(start[t][2 * j + kHalf]);
-    add_products<T, 2 * kHalf, 2>(codes, 8 * s + j, a, part);
-    const __m512i scale = load_s8(sub + kSubScaleBytesQ6K * s + kLanes * (2 * j + kHalf));
+      for (int t = 0; t < T; ++t)
+        part[t] = _mm512_set1_epi32(meta.words[t][16 * s + 2 * j + kHalf]);
+      add_products<T, 2 * kHalf, 2>(codes, span, a.codes + kSuperCols * s + kSpanCols * j,
+                                    a.code_stride, part);
+      const __m512i scale = load_s8(unit + kLanes * (2 * j + kHalf));
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t)
-      isum[t] = _mm512_add_epi32(isum[t], _mm512_mullo_epi32(part[t], scale));
-  };
+      for (int t = 0; t < T; ++t)
+        isum[t] = _mm512_add_epi32(isum[t], _mm512_mullo_epi32(part[t], scale));
+    };
 #pragma GCC unroll 1
-  for (size_t j = 0; j < 8; ++j) {
-    half_span(j, std::integral_constant<int, 0>{});
-    half_span(j, std::integral_constant<int, 1>{});
-  }
-  const __m512 d = load_halves(scales + 32 * s);
+    for (size_t j = 0; j < 8; ++j) {
+      const uint8_t* span = codes.span(unit, s, j);
+      half_span(j, span, std::integral_constant<int, 0>{});
+      half_span(j, span, std::integral_constant<int, 1>{});
+    }
+    const __m512 d = load_halves(scales_at<S>(packed, s));
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t)
-    acc[t] = add_scaled(d, a.scales[t * a.scale_stride + s], isum[t], acc[t]);
+    for (int t = 0; t < T; ++t) acc[t] = add_scaled(d, meta.scales[t][s], isum[t], acc[t]);
+  }
 }
 
+// out (T, 16) += sums of T tokens over the columns of a panel (out = if it is the first).
 template <Scheme S, int T, class Codes>
-[[gnu::always_inline]] inline void group(const Codes& codes, const Planes& p, size_t g,
-                                         const Tokens& a, __m512 (&acc)[T]) {
+[[gnu::always_inline]] inline void add_panel(const Codes& codes, const uint8_t* packed,
+                                             size_t groups, const Tokens& a,
+                                             const Meta<S, T>& meta, bool first, float* out) {
+  __m512 acc[T];
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t)
+    acc[t] = first ? _mm512_setzero_ps() : _mm512_load_ps(out + kLanes * t);
   if constexpr (S == Scheme::q6_k)
-    super_block_q6<T>(codes, p.sub, p.scales, g, a, acc);
+    add_q6_k<T>(codes, packed, groups, a, meta, acc);
   else if constexpr (traits_of(S).sub_cols != 0)
-    super_block_with_minimum<S, T>(codes, p.sub, p.scales, g, a, acc);
+    add_two_level<S, T>(codes, packed, groups, a, meta, acc);
   else
-    one_level_group<S, T>(codes, p.scales, g, a, acc);
+    add_one_level<S, T>(codes, packed, groups, a, meta, acc);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) _mm512_store_ps(out + kLanes * t, acc[t]);
 }
 
 template <Scheme S>
@@ -245,75 +322,75 @@ inline __m512 load_elements(const uint8_t* codes, size_t k) {
 }
 
 struct Ops {
+  static constexpr int kTile = 8;
+  // Two tiles and more read a row block's codes packed: unpacking hides behind the products.
   template <Scheme S>
-  static constexpr int stream_tokens() {
-    return kMaxTile;
-  }
-  template <Scheme S>
-  static constexpr int sweep_tile() {
-    return kMaxTile;
-  }
-  template <Scheme S>
-  static constexpr int panel_cols() {
-    return 1024;
-  }
+  static constexpr int kStreamTokens = traits_of(S).sub_cols == 0 ? 32 : 64;
+
   template <Scheme S>
   struct Panel {
-    uint8_t codes[1024 * kLanes];
+    alignas(64) uint8_t codes[kSweepCols * kLanes];
+    const uint8_t* packed;
   };
 
-  // acc = sums of T tokens over all columns. `next`: the row block whose bytes come after.
   template <Scheme S, int T>
-  static void stream(const Planes& p, int32_t cols, const Tokens& a, const uint8_t* next,
+  static void stream(const uint8_t* packed, int32_t cols, const Tokens& a, bool first,
                      float* out) {
-    __m512 acc[T];
+    if constexpr (traits_of(S).group != 0) {
+      const size_t groups = static_cast<size_t>(cols / traits_of(S).group);
+      Meta<S, T> meta;
+      read_meta<S, T>(a, groups, meta);
+      add_panel<S, T>(PackedCodes<S, prefetch_for(S, T)>{}, packed, groups, a, meta, first, out);
+    } else {
+      __m512 acc[T];
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) acc[t] = _mm512_setzero_ps();
-    if constexpr (traits_of(S).group == 0) {
+      for (int t = 0; t < T; ++t) acc[t] = _mm512_setzero_ps();
       for (size_t k = 0; k < static_cast<size_t>(cols); ++k) {
-        const __m512 w = load_elements<S>(p.codes, k);
+        const __m512 w = load_elements<S>(packed, k);
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t)
           acc[t] = _mm512_fmadd_ps(w, _mm512_set1_ps(a.values[t * a.value_stride + k]), acc[t]);
       }
-      (void)next;
-    } else {
-      const PackedCodes<S> codes{p.codes, p.high};
-      const size_t groups = static_cast<size_t>(cols / traits_of(S).group);
-      for (size_t g = 0; g < groups; ++g) group<S, T>(codes, p, g, a, acc);
-    }
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) _mm512_store_ps(out + kLanes * t, acc[t]);
+      for (int t = 0; t < T; ++t) _mm512_store_ps(out + kLanes * t, acc[t]);
+    }
   }
 
   template <Scheme S>
-  static void unpack(const Planes& p, int32_t cols, Panel<S>& panel) {
-    const PackedCodes<S> codes{p.codes, p.high};
+  static void unpack(const uint8_t* packed, int32_t cols, Panel<S>& panel) {
+    constexpr SchemeTraits traits = traits_of(S);
     uint8_t* to = panel.codes;
-    for (size_t span = 0; span < static_cast<size_t>(cols / kSpanCols); ++span) {
+    panel.packed = packed;
+    for (size_t g = 0; g < static_cast<size_t>(cols / traits.group); ++g) {
+      for (size_t j = 0; j < static_cast<size_t>(traits.group / kSpanCols); ++j) {
+        const uint8_t* span = PackedCodes<S, Prefetch::none>::span(unit_at<S>(packed, g), g, j);
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i, to += 128) {
-        __m512i even, odd;
-        codes.pair(span, i, even, odd);
-        _mm512_store_si512(to, even);
-        _mm512_store_si512(to + 64, odd);
+        for (int i = 0; i < 4; ++i, to += 128) {
+          __m512i even, odd;
+          PackedCodes<S, Prefetch::none>::pair(span, i, even, odd);
+          _mm512_store_si512(to, even);
+          _mm512_store_si512(to + 64, odd);
+        }
       }
     }
   }
 
-  // acc += sums of T tokens over the panel's columns (acc = if this is the first panel).
   template <Scheme S, int T>
-  static void sweep(const Panel<S>& panel, const Planes& p, int32_t cols, const Tokens& a,
-                    bool first, float* out) {
-    __m512 acc[T];
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t)
-      acc[t] = first ? _mm512_setzero_ps() : _mm512_load_ps(out + kLanes * t);
-    const PanelCodes<S> codes{panel.codes};
+  static void sweep(const Panel<S>* panels, int blocks, int32_t cols, const Tokens& a, bool first,
+                    float* out) {
     const size_t groups = static_cast<size_t>(cols / traits_of(S).group);
-    for (size_t g = 0; g < groups; ++g) group<S, T>(codes, p, g, a, acc);
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) _mm512_store_ps(out + kLanes * t, acc[t]);
+    Meta<S, T> meta;
+    read_meta<S, T>(a, groups, meta);
+    for (int r = 0; r < blocks; ++r)
+      add_panel<S, T>(PanelCodes<S>{panels[r].codes}, panels[r].packed, groups, a, meta, first,
+                      out + r * T * kLanes);
+  }
+
+  static void write_row(const float* acc, const float* bias, const float* add, float* out) {
+    __m512 y = _mm512_load_ps(acc);
+    if (bias != nullptr) y = _mm512_add_ps(y, _mm512_loadu_ps(bias));
+    if (add != nullptr) y = _mm512_add_ps(y, _mm512_loadu_ps(add));
+    _mm512_storeu_ps(out, y);
   }
 };
 

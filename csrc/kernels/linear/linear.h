@@ -4,7 +4,8 @@
 //   float schemes    acc = 0; for k ascending: acc = fma(w[k], x[k], acc)
 //   one-level        for each 32-group ascending: p = w_scale * a_scale (one rounding),
 //                    acc = fma(p, float(sum of (code - zero) * a over the group, int32), acc),
-//                    then, with a minimum (q4_1, q5_1): acc = fma(w_min * a_scale, float(asum), acc)
+//                    then, with a minimum (q4_1, q5_1):
+//                    acc = fma(w_min * a_scale, float(asum), acc)
 //   two-level        for each 256-super-block ascending: p = d * a_scale, with
 //                    isum = sum over sub-blocks of sub_scale * (sum of (code - zero) * a), int32:
 //                    acc = fma(p, float(isum), acc), then, with minimums (q4_k, q5_k):
@@ -40,9 +41,9 @@ struct LinearKernels {
   // out[t * out_stride + row] for row blocks [block_begin, block_end) and rows t in
   // [row_begin, row_end) of the activations. bias: (rows) or null. add: same shape and stride as
   // out, or null; may alias out. Any split into calls gives the same bits.
-  void (*linear)(const MatrixView& w, int32_t block_begin, int32_t block_end, const Activations& a,
-                 int32_t row_begin, int32_t row_end, const float* bias, const float* add, float* out,
-                 size_t out_stride);
+  void (*linear)(const MatrixView& w, int32_t block_begin, int32_t block_end,
+                 const Activations& a, int32_t row_begin, int32_t row_end, const float* bias,
+                 const float* add, float* out, size_t out_stride);
   // One row of the matrix as float32 (fp32 arithmetic in the checkpoint format's own order).
   void (*dequantize_row)(const MatrixView& w, int32_t row, float* out);
   // x: one row of cols floats -> codes, scales (cols/group), sums (ceil(cols/kSumRun)).

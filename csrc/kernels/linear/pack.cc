@@ -63,26 +63,19 @@ void read_q6_k(const uint8_t* ql, const uint8_t* qh, uint32_t* quads) {
   }
 }
 
-// Writes one row's share of the planes. Pointers are at the row's place in the first line.
-void write_nibbles(const uint32_t* quads, int count, uint8_t* codes) {
-  for (int i = 0; i < count / 2; ++i)
-    store32(codes + 64 * i,
+// Writes one row's share of a span. `to` is at the row's place in the span's first line.
+void write_span(int code_bits, const uint32_t* quads, uint8_t* to) {
+  for (int i = 0; i < 4; ++i)
+    store32(to + kLineBytes * i,
             (quads[2 * i] & 0x0f0f0f0fu) | (quads[2 * i + 1] & 0x0f0f0f0fu) << 4);
-}
-
-void write_fifth_bits(const uint32_t* quads, int count, uint8_t* high) {
-  for (int span = 0; span < count / 8; ++span) {
-    uint32_t word = 0;
-    for (int q = 0; q < 8; ++q) word |= ((quads[8 * span + q] >> 4) & 0x01010101u) << q;
-    store32(high + 64 * span, word);
-  }
-}
-
-void write_upper_two_bits(const uint32_t* quads, int count, uint8_t* high) {
-  for (int run = 0; run < count / 4; ++run) {
-    uint32_t word = 0;
-    for (int q = 0; q < 4; ++q) word |= ((quads[4 * run + q] >> 4) & 0x03030303u) << (2 * q);
-    store32(high + 64 * run, word);
+  uint32_t high[2] = {0, 0};
+  if (code_bits == 5) {
+    for (int q = 0; q < 8; ++q) high[0] |= ((quads[q] >> 4) & 0x01010101u) << q;
+    store32(to + kLineBytes * 4, high[0]);
+  } else if (code_bits == 6) {
+    for (int q = 0; q < 8; ++q) high[q / 4] |= ((quads[q] >> 4) & 0x03030303u) << (2 * (q % 4));
+    store32(to + kLineBytes * 4, high[0]);
+    store32(to + kLineBytes * 5, high[1]);
   }
 }
 
@@ -106,66 +99,64 @@ void write_sub_scales(const uint8_t* scales, const uint8_t* minimums, uint8_t* s
         (minimums[j + 4] >> 4) << 6);
 }
 
-struct RowPlanes {  // at this row's place in each plane
-  uint8_t* codes;
-  uint8_t* high;
-  uint8_t* sub;
-  uint8_t* scales;
-};
-
-void pack_one_level(Scheme scheme, const SchemeInfo& info, int32_t cols, const uint8_t* source,
-                    RowPlanes to) {
-  const SchemeTraits& traits = kTraits[static_cast<int>(scheme)];
-  const int scale_bytes = 2 * kLanes * (traits.minimum ? 2 : 1);
-  for (int32_t g = 0; g < cols / kSpanCols; ++g, source += info.block_bytes) {
-    const uint8_t* block = source;
-    std::memcpy(to.scales + scale_bytes * static_cast<size_t>(g), block, 2);
-    block += 2;
-    if (traits.minimum) {
-      std::memcpy(to.scales + scale_bytes * static_cast<size_t>(g) + 2 * kLanes, block, 2);
-      block += 2;
-    }
-    if (traits.code_bits == 8) {
-      for (int q = 0; q < 8; ++q)
-        std::memcpy(to.codes + 64 * (8 * static_cast<size_t>(g) + q), block + 4 * q, 4);
-      continue;
-    }
-    Quads quads;
-    if (traits.code_bits == 5) {
-      read_nibbles<4>(block + 4, quads);
-      add_fifth_bits(block, quads);
-      write_fifth_bits(quads, 8, to.high + 64 * static_cast<size_t>(g));
-    } else {
-      read_nibbles<4>(block, quads);
-    }
-    write_nibbles(quads, 8, to.codes + 256 * static_cast<size_t>(g));
+// One checkpoint block of 32 columns. unit: start of the block's unit; scales: of its scales.
+void pack_one_level(const SchemeTraits& traits, const uint8_t* source, size_t lane, uint8_t* unit,
+                    uint8_t* scales) {
+  std::memcpy(scales + 2 * lane, source, 2);
+  source += 2;
+  if (traits.minimum) {
+    std::memcpy(scales + 2 * (kLanes + lane), source, 2);
+    source += 2;
   }
+  uint8_t* span = unit + 4 * lane;
+  if (traits.code_bits == 8) {
+    for (int q = 0; q < 8; ++q) std::memcpy(span + kLineBytes * q, source + 4 * q, 4);
+    return;
+  }
+  uint32_t quads[kSpanCols / 4];
+  if (traits.code_bits == 5) {
+    read_nibbles<4>(source + 4, quads);
+    add_fifth_bits(source, quads);
+  } else {
+    read_nibbles<4>(source, quads);
+  }
+  write_span(traits.code_bits, quads, span);
 }
 
-void pack_two_level(Scheme scheme, const SchemeInfo& info, int32_t cols, const uint8_t* source,
-                    RowPlanes to) {
-  for (size_t s = 0; s < static_cast<size_t>(cols / kSuperCols); ++s, source += info.block_bytes) {
-    Quads quads;
-    if (scheme == Scheme::q6_k) {
-      read_q6_k(source, source + 128, quads);
-      for (size_t j = 0; j < 16; ++j)
-        to.sub[kSubScaleBytesQ6K * s + kLanes * j] = source[192 + j];
-      std::memcpy(to.scales + 2 * kLanes * s, source + 208, 2);
-      write_upper_two_bits(quads, kSuperCols / 4, to.high + 1024 * s);
+// One checkpoint block of 256 columns.
+void pack_two_level(const SchemeTraits& traits, const uint8_t* source, size_t lane, uint8_t* unit,
+                    uint8_t* scales) {
+  Quads quads;
+  if (traits.code_bits == 6) {
+    read_q6_k(source, source + 128, quads);
+    for (size_t j = 0; j < 16; ++j) unit[kLanes * j + lane] = source[192 + j];
+    std::memcpy(scales + 2 * lane, source + 208, 2);
+  } else {
+    std::memcpy(scales + 2 * lane, source, 2);
+    std::memcpy(scales + 2 * (kLanes + lane), source + 2, 2);
+    uint8_t sub_scales[8], minimums[8];
+    read_sub_scales(source + 4, sub_scales, minimums);
+    write_sub_scales(sub_scales, minimums, unit + lane);
+    if (traits.code_bits == 5) {
+      read_q5_k(source + 48, source + 16, quads);
     } else {
-      std::memcpy(to.scales + 4 * kLanes * s, source, 2);
-      std::memcpy(to.scales + 4 * kLanes * s + 2 * kLanes, source + 2, 2);
-      uint8_t scales[8], minimums[8];
-      read_sub_scales(source + 4, scales, minimums);
-      write_sub_scales(scales, minimums, to.sub + kSubScaleBytesQ4K * s);
-      if (scheme == Scheme::q5_k) {
-        read_q5_k(source + 48, source + 16, quads);
-        write_fifth_bits(quads, kSuperCols / 4, to.high + 512 * s);
-      } else {
-        for (int c = 0; c < 4; ++c) read_nibbles<8>(source + 16 + 32 * c, quads + 16 * c);
-      }
+      for (int c = 0; c < 4; ++c) read_nibbles<8>(source + 16 + 32 * c, quads + 16 * c);
     }
-    write_nibbles(quads, kSuperCols / 4, to.codes + 2048 * s);
+  }
+  for (int span = 0; span < kSuperCols / kSpanCols; ++span)
+    write_span(traits.code_bits, quads + 8 * span,
+               unit + traits.sub_bytes + traits.span_bytes * span + 4 * lane);
+}
+
+void pack_row(const SchemeTraits& traits, const SchemeInfo& info, int32_t cols,
+              const uint8_t* source, size_t lane, uint8_t* block) {
+  const int32_t units = cols / traits.group;
+  for (int32_t g = 0; g < units; ++g, source += info.block_bytes) {
+    const int slot = g % traits.chunk_units;
+    uint8_t* chunk = block + static_cast<size_t>(g / traits.chunk_units) * traits.chunk_bytes;
+    uint8_t* unit = chunk + kLineBytes + slot * traits.unit_bytes;
+    uint8_t* scales = chunk + slot * 2 * kLanes;
+    (traits.sub_cols == 0 ? pack_one_level : pack_two_level)(traits, source, lane, unit, scales);
   }
 }
 
@@ -177,48 +168,31 @@ void pack_elements(int32_t cols, const uint8_t* source, uint8_t* to) {
 
 }  // namespace
 
-RowBlockLayout row_block_layout(Scheme scheme, int32_t cols) {
+size_t row_block_bytes(Scheme scheme, int32_t cols) {
   const SchemeTraits& traits = kTraits[static_cast<int>(scheme)];
-  const size_t k = static_cast<size_t>(cols);
-  RowBlockLayout layout{};
-  if (traits.element_bytes != 0) {
-    layout.high = round_up_64(k * kLanes * static_cast<size_t>(traits.element_bytes));
-    layout.sub = layout.scales = layout.bytes = layout.high;
-    return layout;
-  }
-  const size_t groups = k / static_cast<size_t>(traits.group);
-  layout.high = round_up_64(k * kLanes / (traits.code_bits == 8 ? 1 : 2));
-  const size_t high_bits = traits.code_bits == 8 ? 0 : static_cast<size_t>(traits.code_bits - 4);
-  layout.sub = layout.high + round_up_64(k * kLanes * high_bits / 8);
-  const size_t sub_bytes = traits.sub_cols == 0 ? 0
-                           : traits.minimum     ? kSubScaleBytesQ4K
-                                                : kSubScaleBytesQ6K;
-  layout.scales = layout.sub + groups * sub_bytes;
-  layout.bytes = layout.scales + round_up_64(groups * 2 * kLanes * (traits.minimum ? 2 : 1));
-  return layout;
+  if (traits.element_bytes != 0)
+    return round_up_64(static_cast<size_t>(cols) * kLanes * traits.element_bytes);
+  const size_t units = static_cast<size_t>(cols / traits.group);
+  const size_t full = units / traits.chunk_units * traits.chunk_bytes;
+  return full + (units % traits.chunk_units == 0 ? 0 : kLineBytes + traits.unit_bytes);
 }
-
-size_t row_block_bytes(Scheme scheme, int32_t cols) { return row_block_layout(scheme, cols).bytes; }
 
 void pack_rows(Scheme scheme, int32_t rows, int32_t cols, uint8_t* packed, int32_t first_row,
                int32_t count, const uint8_t* source) {
   (void)rows;
   const SchemeInfo& info = scheme_info(scheme);
   const SchemeTraits& traits = kTraits[static_cast<int>(scheme)];
-  const RowBlockLayout layout = row_block_layout(scheme, cols);
+  const size_t block_bytes = row_block_bytes(scheme, cols);
   const size_t source_row = static_cast<size_t>(cols / info.block_cols) * info.block_bytes;
   for (int32_t row = first_row; row < first_row + count; ++row, source += source_row) {
-    uint8_t* block = packed + static_cast<size_t>(row / kLanes) * layout.bytes;
+    uint8_t* block = packed + static_cast<size_t>(row / kLanes) * block_bytes;
     const size_t lane = static_cast<size_t>(row % kLanes);
-    if (traits.element_bytes == 4) {
+    if (traits.element_bytes == 4)
       pack_elements<4>(cols, source, block + 4 * lane);
-    } else if (traits.element_bytes == 2) {
+    else if (traits.element_bytes == 2)
       pack_elements<2>(cols, source, block + 2 * lane);
-    } else {
-      const RowPlanes to{block + 4 * lane, block + layout.high + 4 * lane,
-                         block + layout.sub + lane, block + layout.scales + 2 * lane};
-      (traits.sub_cols == 0 ? pack_one_level : pack_two_level)(scheme, info, cols, source, to);
-    }
+    else
+      pack_row(traits, info, cols, source, lane, block);
   }
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <bit>
-#include <cstring>
 
 #include "kernels/linear/layout.h"
 
@@ -24,64 +23,79 @@ inline float half_to_float(uint16_t half) {
   return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
+inline uint16_t load_half(const uint8_t* p) {
+  uint16_t v;
+  __builtin_memcpy(&v, p, 2);
+  return v;
+}
+
+inline uint32_t load_word(const uint8_t* p) {
+  uint32_t v;
+  __builtin_memcpy(&v, p, 4);
+  return v;
+}
+
 // One row of one row block.
 struct PackedRow {
   const uint8_t* block;
-  RowBlockLayout layout;
+  const SchemeTraits& traits;
   Scheme scheme;
   int lane;
 
-  const SchemeTraits& traits() const { return kTraits[static_cast<int>(scheme)]; }
-
-  uint16_t half_at(size_t offset) const {
-    uint16_t v;
-    std::memcpy(&v, block + offset, 2);
-    return v;
-  }
-
   float element(int column) const {
     const size_t index = static_cast<size_t>(column) * kLanes + static_cast<size_t>(lane);
-    if (scheme == Scheme::f16) return half_to_float(half_at(2 * index));
+    if (scheme == Scheme::f16) return half_to_float(load_half(block + 2 * index));
     if (scheme == Scheme::bf16)
-      return std::bit_cast<float>(static_cast<uint32_t>(half_at(2 * index)) << 16);
+      return std::bit_cast<float>(static_cast<uint32_t>(load_half(block + 2 * index)) << 16);
     float v;
-    std::memcpy(&v, block + 4 * index, 4);
+    __builtin_memcpy(&v, block + 4 * index, 4);
     return v;
   }
 
-  // code - zero of a column.
-  int code(int column) const {
-    const int quad = column / 4;
-    const int position = lane * 4 + column % 4;
-    const int bits = traits().code_bits;
-    if (bits == 8) return static_cast<int8_t>(block[quad * kQuadBytes + position]);
-    int value = (block[quad / 2 * 64 + position] >> (quad % 2 * 4)) & 15;
-    const uint8_t* high = block + layout.high;
-    if (bits == 5) value |= ((high[quad / 8 * 64 + position] >> quad % 8) & 1) << 4;
-    if (bits == 6) value |= ((high[quad / 4 * 64 + position] >> quad % 4 * 2) & 3) << 4;
-    return value - traits().zero;
+  const uint8_t* chunk(int group) const {
+    return block + static_cast<size_t>(group / traits.chunk_units) * traits.chunk_bytes;
+  }
+  const uint8_t* unit(int group) const {
+    return chunk(group) + kLineBytes + group % traits.chunk_units * traits.unit_bytes;
+  }
+
+  // Quad q of a group as four bytes: unsigned codes, or signed ones for q8_0.
+  uint32_t quad(int group, int q) const {
+    const uint8_t* span =
+        unit(group) + traits.sub_bytes + q / 8 * traits.span_bytes + 4 * lane;
+    q %= 8;
+    if (traits.code_bits == 8) return load_word(span + kLineBytes * q);
+    uint32_t codes = (load_word(span + kLineBytes * (q / 2)) >> (q % 2 * 4)) & 0x0f0f0f0f;
+    if (traits.code_bits == 5)
+      codes |= ((load_word(span + kLineBytes * 4) >> q) & 0x01010101) << 4;
+    if (traits.code_bits == 6)
+      codes |= ((load_word(span + kLineBytes * (4 + q / 4)) >> (q % 4 * 2)) & 0x03030303) << 4;
+    return codes;
+  }
+
+  // code - zero of column j of a quad.
+  int value(uint32_t codes, int j) const {
+    const uint8_t byte = static_cast<uint8_t>(codes >> (8 * j));
+    return traits.code_bits == 8 ? static_cast<int8_t>(byte) : byte - traits.zero;
   }
 
   float scale(int group) const {
-    const size_t line = static_cast<size_t>(group) * (traits().minimum ? 2 : 1);
-    return half_to_float(half_at(layout.scales + 2 * (kLanes * line + static_cast<size_t>(lane))));
+    const int slot = group % traits.chunk_units;
+    return half_to_float(load_half(chunk(group) + 2 * (kLanes * slot + lane)));
   }
   float minimum(int group) const {
-    const size_t line = static_cast<size_t>(group) * 2 + 1;
-    return half_to_float(half_at(layout.scales + 2 * (kLanes * line + static_cast<size_t>(lane))));
+    return half_to_float(load_half(chunk(group) + 2 * (kLanes + lane)));
   }
 
-  // Integer scale of sub-block j of a super-block, and its minimum (q4_k, q5_k).
-  int sub_scale(int super, int j) const {
-    const uint8_t* sub = block + layout.sub + lane;
-    if (scheme == Scheme::q6_k)
-      return static_cast<int8_t>(sub[kSubScaleBytesQ6K * super + kLanes * j]);
-    sub += kSubScaleBytesQ4K * super;
+  // Integer scale of sub-block j of a group, and its minimum (q4_k, q5_k).
+  int sub_scale(int group, int j) const {
+    const uint8_t* sub = unit(group) + lane;
+    if (!traits.minimum) return static_cast<int8_t>(sub[kLanes * j]);
     const int high = sub[kLanes * (8 + j % 4)] >> (j / 4 * 4);
     return (sub[kLanes * j] & 15) | (high & 3) << 4;
   }
-  int sub_minimum(int super, int j) const {
-    const uint8_t* sub = block + layout.sub + kSubScaleBytesQ4K * super + lane;
+  int sub_minimum(int group, int j) const {
+    const uint8_t* sub = unit(group) + lane;
     const int high = sub[kLanes * (8 + j % 4)] >> (j / 4 * 4 + 2);
     return sub[kLanes * j] >> 4 | (high & 3) << 4;
   }
@@ -89,13 +103,13 @@ struct PackedRow {
 
 inline PackedRow packed_row(const MatrixView& w, int32_t row) {
   return {w.data + static_cast<size_t>(row / kLanes) * w.row_block_bytes,
-          row_block_layout(w.scheme, w.cols), w.scheme, row % kLanes};
+          kTraits[static_cast<int>(w.scheme)], w.scheme, row % kLanes};
 }
 
 // In the order of operations of the checkpoint format's own dequantization.
 inline void dequantize_row(const MatrixView& w, int32_t index, float* out) {
   const PackedRow row = packed_row(w, index);
-  const SchemeTraits& traits = row.traits();
+  const SchemeTraits& traits = row.traits;
   if (traits.group == 0) {
     for (int32_t k = 0; k < w.cols; ++k) out[k] = row.element(k);
     return;
@@ -110,9 +124,12 @@ inline void dequantize_row(const MatrixView& w, int32_t index, float* out) {
       scale = scale * static_cast<float>(row.sub_scale(group, j));
       if (traits.minimum) minimum = -(minimum * static_cast<float>(row.sub_minimum(group, j)));
     }
-    for (int k = first; k < first + run; ++k) {
-      const float value = scale * static_cast<float>(row.code(k));
-      out[k] = traits.minimum ? value + minimum : value;
+    for (int k = first; k < first + run; k += 4) {
+      const uint32_t codes = row.quad(group, k % traits.group / 4);
+      for (int j = 0; j < 4; ++j) {
+        const float value = scale * static_cast<float>(row.value(codes, j));
+        out[k + j] = traits.minimum ? value + minimum : value;
+      }
     }
   }
 }

@@ -40,7 +40,7 @@ int32_t dot(const int16_t* codes, const int8_t* activations, int count) {
 
 // One group of one row against one token: the next link of the chain `acc`.
 float add_group(const PackedRow& row, int group, const int16_t* codes, const Token& a, float acc) {
-  const SchemeTraits& traits = row.traits();
+  const SchemeTraits& traits = row.traits;
   const int first = group * traits.group;
   int32_t isum = 0, msum = 0;
   if (traits.sub_cols == 0) {
@@ -80,7 +80,7 @@ void linear(const MatrixView& w, int32_t block_begin, int32_t block_end, const A
         for (int32_t g = 0; g < w.cols / traits.group; ++g) {
           int16_t codes[kSuperCols];
           for (int k = 0; k < traits.group; ++k)
-            codes[k] = static_cast<int16_t>(row.code(g * traits.group + k));
+            codes[k] = static_cast<int16_t>(row.value(row.quad(g, k / 4), k % 4));
           for (int32_t t = 0; t < count; ++t)
             acc[t] = add_group(row, g, codes, token(a, begin + t), acc[t]);
         }

@@ -8,23 +8,36 @@
 
 #include <immintrin.h>
 
+#include <utility>
+
 #include "kernels/linear/layout.h"
 #include "kernels/linear/linear.h"
 
 namespace farthing::FARTHING_ISA {
 
-inline constexpr int kMaxTile = 8;       // tokens of one tile
+consteval SchemeTraits traits_of(Scheme s) { return kTraits[static_cast<int>(s)]; }
+
+inline constexpr int kPanelCols = 1024;  // columns a tile takes at once
+inline constexpr int kSweepCols = 512;   // of a sweep
+static_assert(kPanelCols % (2 * kSuperCols) == 0 && kSweepCols % (2 * kSuperCols) == 0,
+              "whole chunks of every scheme");
+inline constexpr int kSweepBlocks = 2;   // row blocks of a sweep, whose outputs lie side by side
 inline constexpr int kTokenChunk = 256;  // tokens whose accumulators are kept between panels
 
-// Planes of one row block, from some column on.
-struct Planes {
-  const uint8_t* codes;
-  const uint8_t* high;
-  const uint8_t* sub;
-  const uint8_t* scales;
-};
+// Where group g of a row block (or of a panel of it) keeps its unit and its scales.
+template <Scheme S>
+[[gnu::always_inline]] inline const uint8_t* unit_at(const uint8_t* packed, size_t g) {
+  constexpr SchemeTraits t = traits_of(S);
+  return packed + g / t.chunk_units * t.chunk_bytes + kLineBytes +
+         g % t.chunk_units * t.unit_bytes;
+}
+template <Scheme S>
+[[gnu::always_inline]] inline const uint8_t* scales_at(const uint8_t* packed, size_t g) {
+  constexpr SchemeTraits t = traits_of(S);
+  return packed + g / t.chunk_units * t.chunk_bytes + g % t.chunk_units * 2 * kLanes;
+}
 
-// Activations of one tile of tokens, from the same column on.
+// Activations of one tile of tokens, from some column on.
 struct Tokens {
   const float* values;
   const int8_t* codes;
@@ -33,9 +46,28 @@ struct Tokens {
   size_t value_stride, code_stride, scale_stride, sum_stride;  // elements between tokens
 };
 
+// What a stream of weights asks for ahead. While little is computed on each line the hardware
+// follows the stream better by itself; each instruction set says up to how many tokens that holds.
+enum class Prefetch { none, near, both };
+inline constexpr int kNearAhead = 1024;  // bytes, into L1
+inline constexpr int kFarAhead = 6144;   // bytes, into L2: L1 has too few miss buffers for memory
+
+// Span j of a unit asks for its share of the stream, crossing into the next row block.
+template <Scheme S, Prefetch kPrefetch>
+[[gnu::always_inline]] inline void prefetch_ahead(const uint8_t* unit, size_t j) {
+  constexpr SchemeTraits t = traits_of(S);
+  constexpr int spans = t.group / kSpanCols * t.chunk_units;
+  constexpr int share = (t.chunk_bytes + spans - 1) / spans;
+  const char* p = reinterpret_cast<const char*>(unit) + share * j;
+#pragma GCC unroll 16
+  for (int i = 0; i < share; i += kLineBytes) {
+    if constexpr (kPrefetch != Prefetch::none) _mm_prefetch(p + kNearAhead + i, _MM_HINT_T0);
+    if constexpr (kPrefetch == Prefetch::both) _mm_prefetch(p + kFarAhead + i, _MM_HINT_T1);
+  }
+}
+
 struct Call {
   const MatrixView& w;
-  RowBlockLayout layout;
   int32_t block_begin, block_end;
   const Activations& a;
   int32_t row_begin, row_end;
@@ -44,24 +76,15 @@ struct Call {
   float* out;
   size_t out_stride;
 
-  const uint8_t* block(int32_t b) const {
-    return w.data + static_cast<size_t>(b) * w.row_block_bytes;
+  // Row block b from a column on, which must begin a chunk.
+  const uint8_t* block(int32_t b, int32_t col = 0) const {
+    const SchemeTraits& traits = kTraits[static_cast<int>(w.scheme)];
+    const uint8_t* start = w.data + static_cast<size_t>(b) * w.row_block_bytes;
+    if (col == 0) return start;
+    return start + static_cast<size_t>(col / traits.group / traits.chunk_units) *
+                       traits.chunk_bytes;
   }
 };
-
-inline Planes planes_at(const Call& c, int32_t b, int32_t col) {
-  const SchemeTraits& traits = kTraits[static_cast<int>(c.w.scheme)];
-  const uint8_t* block = c.block(b);
-  if (traits.group == 0) return {block, nullptr, nullptr, nullptr};
-  const size_t k = static_cast<size_t>(col);
-  const size_t group = k / static_cast<size_t>(traits.group);
-  const size_t high_bits = traits.code_bits == 8 ? 0 : static_cast<size_t>(traits.code_bits - 4);
-  const size_t sub_bytes = traits.minimum ? kSubScaleBytesQ4K : kSubScaleBytesQ6K;
-  return {block + k * kLanes / (traits.code_bits == 8 ? 1 : 2),
-          block + c.layout.high + k * kLanes * high_bits / 8,
-          block + c.layout.sub + group * (traits.sub_cols == 0 ? 0 : sub_bytes),
-          block + c.layout.scales + group * 2 * kLanes * (traits.minimum ? 2 : 1)};
-}
 
 inline Tokens tokens_at(const Activations& a, int32_t t, int32_t col) {
   const size_t row = static_cast<size_t>(t), k = static_cast<size_t>(col);
@@ -82,31 +105,35 @@ inline Tokens tokens_at(const Activations& a, int32_t t, int32_t col) {
   return r;
 }
 
+// The scales and sums of a tile's activations over one panel, at distances known to the compiler.
+template <Scheme S, int T, int kWords>
+struct TileMeta {
+  static constexpr int kGroups = kPanelCols / traits_of(S).group;
+  alignas(64) float scales[T][kGroups];
+  alignas(64) int32_t words[T][kGroups * kWords];
+};
+
 // acc: (tokens, 16) finished sums of row block b.
-inline void write_tile(const Call& c, int32_t b, int32_t first_token, int tokens, const float* acc) {
+template <class Ops>
+void write_tile(const Call& c, int32_t b, int32_t first_token, int tokens, const float* acc) {
   const int32_t first_row = b * kLanes;
   const int rows = c.w.rows - first_row < kLanes ? c.w.rows - first_row : kLanes;
-  for (int t = 0; t < tokens; ++t, acc += kLanes) {
-    const size_t at = static_cast<size_t>(first_token + t) * c.out_stride +
-                      static_cast<size_t>(first_row);
-    const float* bias = c.bias == nullptr ? nullptr : c.bias + first_row;
-    const float* add = c.add == nullptr ? nullptr : c.add + at;
-    alignas(64) float y[kLanes];
-    if (rows == kLanes) {
-      for (int i = 0; i < kLanes; ++i) y[i] = acc[i];
-      if (bias != nullptr)
-        for (int i = 0; i < kLanes; ++i) y[i] = y[i] + bias[i];
-      if (add != nullptr)
-        for (int i = 0; i < kLanes; ++i) y[i] = y[i] + add[i];
-      for (int i = 0; i < kLanes; ++i) c.out[at + static_cast<size_t>(i)] = y[i];
-    } else {
+  const size_t at = static_cast<size_t>(first_token) * c.out_stride +
+                    static_cast<size_t>(first_row);
+  const float* bias = c.bias == nullptr ? nullptr : c.bias + first_row;
+  const float* add = c.add == nullptr ? nullptr : c.add + at;
+  float* out = c.out + at;
+  for (int t = 0; t < tokens; ++t, acc += kLanes, out += c.out_stride) {
+    if (rows == kLanes)
+      Ops::write_row(acc, bias, add, out);
+    else
       for (int i = 0; i < rows; ++i) {
-        y[i] = acc[i];
-        if (bias != nullptr) y[i] = y[i] + bias[i];
-        if (add != nullptr) y[i] = y[i] + add[i];
-        c.out[at + static_cast<size_t>(i)] = y[i];
+        float y = acc[i];
+        if (bias != nullptr) y = y + bias[i];
+        if (add != nullptr) y = y + add[i];
+        out[i] = y;
       }
-    }
+    if (add != nullptr) add += c.out_stride;
   }
 }
 
@@ -120,22 +147,32 @@ inline Tiling tiling(int tokens, int most) {
   return {tiles, tokens / tiles, tokens % tiles};
 }
 
+// Functions for tiles of 1 to kTile tokens, by their number less one.
+template <class Tile, int kTile>
+struct TileTable {
+  Tile tiles[kTile];
+  Tile operator()(int tokens) const { return tiles[tokens - 1]; }
+};
+
 template <class Ops, Scheme S>
 void stream_blocks(const Call& c) {
-  using Tile = void (*)(const Planes&, int32_t, const Tokens&, const uint8_t*, float*);
-  static constexpr Tile kTiles[kMaxTile] = {
-      Ops::template stream<S, 1>, Ops::template stream<S, 2>, Ops::template stream<S, 3>,
-      Ops::template stream<S, 4>, Ops::template stream<S, 5>, Ops::template stream<S, 6>,
-      Ops::template stream<S, 7>, Ops::template stream<S, 8>};
-  const Tiling tiles = tiling(c.row_end - c.row_begin, kMaxTile);
-  alignas(64) float acc[kMaxTile * kLanes];
+  using Tile = void (*)(const uint8_t*, int32_t, const Tokens&, bool, float*);
+  static constexpr auto kTiles = []<int... kLess>(std::integer_sequence<int, kLess...>) {
+    return TileTable<Tile, Ops::kTile>{{Ops::template stream<S, kLess + 1>...}};
+  }(std::make_integer_sequence<int, Ops::kTile>{});
+  constexpr int32_t panel_cols = traits_of(S).group == 0 ? INT32_MAX : kPanelCols;
+  const Tiling tiles = tiling(c.row_end - c.row_begin, Ops::kTile);
+  alignas(64) float acc[Ops::kTile * kLanes];
   for (int32_t b = c.block_begin; b < c.block_end; ++b) {
-    const Planes planes = planes_at(c, b, 0);
     int32_t t = c.row_begin;
     for (int i = 0; i < tiles.tiles; ++i) {
       const int n = tiles.size_of(i);
-      kTiles[n - 1](planes, c.w.cols, tokens_at(c.a, t, 0), c.block(b + 1), acc);
-      write_tile(c, b, t, n, acc);
+      for (int32_t col = 0; col < c.w.cols;) {
+        const int32_t cols = c.w.cols - col < panel_cols ? c.w.cols - col : panel_cols;
+        kTiles(n)(c.block(b, col), cols, tokens_at(c.a, t, col), col == 0, acc);
+        col += cols;
+      }
+      write_tile<Ops>(c, b, t, n, acc);
       t += n;
     }
   }
@@ -149,35 +186,46 @@ inline void prefetch_share(const uint8_t* block, size_t bytes, size_t share, siz
     _mm_prefetch(reinterpret_cast<const char*>(block + 64 * i), _MM_HINT_T1);
 }
 
+// Outputs are rows of a wide matrix: each token's line is a miss of its own.
+inline void prefetch_output(const Call& c, int32_t b, int32_t first_token, int tokens,
+                            int blocks) {
+  float* out = c.out + static_cast<size_t>(first_token) * c.out_stride + b * kLanes;
+  for (int t = 0; t < tokens; ++t, out += c.out_stride)
+    for (int r = 0; r < blocks; ++r) __builtin_prefetch(out + r * kLanes, 1);
+}
+
 template <class Ops, Scheme S>
 void panel_blocks(const Call& c) {
   using Panel = typename Ops::template Panel<S>;
-  using Tile = void (*)(const Panel&, const Planes&, int32_t, const Tokens&, bool, float*);
-  static constexpr Tile kTiles[kMaxTile] = {
-      Ops::template sweep<S, 1>, Ops::template sweep<S, 2>, Ops::template sweep<S, 3>,
-      Ops::template sweep<S, 4>, Ops::template sweep<S, 5>, Ops::template sweep<S, 6>,
-      Ops::template sweep<S, 7>, Ops::template sweep<S, 8>};
-  alignas(64) Panel panel;
-  alignas(64) float acc[kTokenChunk * kLanes];
-  const int32_t panel_cols = Ops::template panel_cols<S>();
-  const size_t panels = static_cast<size_t>((c.w.cols + panel_cols - 1) / panel_cols);
+  using Tile = void (*)(const Panel*, int, int32_t, const Tokens&, bool, float*);
+  static constexpr auto kTiles = []<int... kLess>(std::integer_sequence<int, kLess...>) {
+    return TileTable<Tile, Ops::kTile>{{Ops::template sweep<S, kLess + 1>...}};
+  }(std::make_integer_sequence<int, Ops::kTile>{});
+  Panel panels[kSweepBlocks];
+  alignas(64) float acc[kTokenChunk * kSweepBlocks * kLanes];
+  const size_t sweeps = static_cast<size_t>((c.w.cols + kSweepCols - 1) / kSweepCols);
   for (int32_t first = c.row_begin; first < c.row_end; first += kTokenChunk) {
     const int32_t count = c.row_end - first < kTokenChunk ? c.row_end - first : kTokenChunk;
-    const Tiling tiles = tiling(count, Ops::template sweep_tile<S>());
-    const size_t shares = panels * static_cast<size_t>(tiles.tiles);
-    for (int32_t b = c.block_begin; b < c.block_end; ++b) {
+    const Tiling tiles = tiling(count, Ops::kTile);
+    const size_t shares = sweeps * static_cast<size_t>(tiles.tiles);
+    for (int32_t b = c.block_begin; b < c.block_end; b += kSweepBlocks) {
+      const int blocks = c.block_end - b < kSweepBlocks ? c.block_end - b : kSweepBlocks;
       size_t share = 0;
-      for (int32_t col = 0; col < c.w.cols; col += panel_cols) {
-        const int32_t cols = c.w.cols - col < panel_cols ? c.w.cols - col : panel_cols;
-        const Planes planes = planes_at(c, b, col);
-        Ops::template unpack<S>(planes, cols, panel);
+      for (int32_t col = 0; col < c.w.cols; col += kSweepCols) {
+        const int32_t cols = c.w.cols - col < kSweepCols ? c.w.cols - col : kSweepCols;
+        for (int r = 0; r < blocks; ++r)
+          Ops::template unpack<S>(c.block(b + r, col), cols, panels[r]);
         int32_t t = 0;
         for (int i = 0; i < tiles.tiles; ++i) {
           const int n = tiles.size_of(i);
-          float* sums = acc + t * kLanes;
-          prefetch_share(c.block(b + 1), c.layout.bytes, share++, shares);
-          kTiles[n - 1](panel, planes, cols, tokens_at(c.a, first + t, col), col == 0, sums);
-          if (col + cols == c.w.cols) write_tile(c, b, first + t, n, sums);
+          float* sums = acc + t * blocks * kLanes;
+          prefetch_share(c.block(b + blocks), c.w.row_block_bytes * static_cast<size_t>(blocks),
+                         share++, shares);
+          if (col + cols == c.w.cols) prefetch_output(c, b, first + t, n, blocks);
+          kTiles(n)(panels, blocks, cols, tokens_at(c.a, first + t, col), col == 0, sums);
+          if (col + cols == c.w.cols)
+            for (int r = 0; r < blocks; ++r)
+              write_tile<Ops>(c, b + r, first + t, n, sums + r * n * kLanes);
           t += n;
         }
       }
@@ -188,7 +236,7 @@ void panel_blocks(const Call& c) {
 template <class Ops, Scheme S>
 void run(const Call& c) {
   if constexpr (kTraits[static_cast<int>(S)].group != 0) {
-    if (c.row_end - c.row_begin > Ops::template stream_tokens<S>()) return panel_blocks<Ops, S>(c);
+    if (c.row_end - c.row_begin > Ops::template kStreamTokens<S>) return panel_blocks<Ops, S>(c);
   }
   stream_blocks<Ops, S>(c);
 }
@@ -198,8 +246,8 @@ void linear(const MatrixView& w, int32_t block_begin, int32_t block_end, const A
             int32_t row_begin, int32_t row_end, const float* bias, const float* add, float* out,
             size_t out_stride) {
   if (row_end <= row_begin) return;
-  const Call c{w,         row_block_layout(w.scheme, w.cols), block_begin, block_end, a, row_begin,
-               row_end,   bias,                               add,         out,       out_stride};
+  const Call c{w,       block_begin, block_end, a,   row_begin,
+               row_end, bias,        add,       out, out_stride};
   switch (w.scheme) {
     case Scheme::f32: return run<Ops, Scheme::f32>(c);
     case Scheme::f16: return run<Ops, Scheme::f16>(c);
