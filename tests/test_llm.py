@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from farthing import LLM, SamplingParams
+from farthing.engine.engine import TokenEvent
+from farthing.engine.output_processor import OutputProcessor
 from farthing.errors import (
     ContextLengthError,
+    FarthingError,
     InsufficientMemoryError,
     InvalidParameterError,
     ModelNotFoundError,
@@ -156,6 +161,28 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(directory
     assert not small.engine.has_work
 
 
+@pytest.mark.parametrize(
+    "prompts", [[None], [1.5], [["a"]], {"text": "a"}, 5, [{"prompt": 3}]], ids=repr
+)
+def test_prompts_of_another_kind_are_refused_by_name(llm: LLM, prompts: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="prompt"):
+        llm.generate(prompts, GREEDY)
+
+
+def test_token_ids_may_come_from_numpy(llm: LLM) -> None:
+    ids = llm.tokenizer.encode(PROMPT)
+    expected = llm.generate(PROMPT, GREEDY)[0].outputs[0].token_ids
+    for prompts in (np.array(ids), [np.array(ids)], [{"prompt_token_ids": ids}], ids):
+        assert llm.generate(prompts, GREEDY)[0].outputs[0].token_ids == expected
+
+
+def test_parameters_of_another_kind_are_refused_by_name(llm: LLM) -> None:
+    with pytest.raises(InvalidParameterError, match="sampling_params"):
+        llm.generate(PROMPT, {"temperature": 0})  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameterError, match="2 given for 1 prompts"):
+        llm.generate(PROMPT, [GREEDY, GREEDY])
+
+
 def test_one_bad_prompt_in_a_batch_leaves_nothing_behind(llm: LLM) -> None:
     with pytest.raises(InvalidParameterError, match=r"token id -1"):
         llm.generate(["fine", [3, -1]], GREEDY)
@@ -180,6 +207,55 @@ def test_unseeded_requests_differ(llm: LLM) -> None:
     params = SamplingParams(temperature=1.5, max_tokens=10, ignore_eos=True)
     draws = {tuple(o.outputs[0].token_ids) for o in llm.generate([PROMPT] * 6, params)}
     assert len(draws) > 1
+
+
+def test_a_request_with_logits_that_are_not_finite_fails_alone(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A model whose embedding of one token is infinite: the other prompts never notice."""
+    broken = make_tiny_model("qwen2", tmp_path_factory.mktemp("broken"))
+    whole = LLM(broken).generate(["fine", "also"], GREEDY)
+    file = broken / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.embed_tokens.weight"][77] = np.inf
+    save_file(tensors, file)
+    llm = LLM(broken)
+    first, bad, second = llm.generate(["fine", [5, 77, 6], "also"], GREEDY)
+    assert bad.outputs[0].finish_reason == "error"
+    assert bad.error is not None
+    assert "not finite" in bad.error
+    for output, alone in ((first, whole[0]), (second, whole[1])):
+        assert output.error is None
+        assert output.outputs[0].token_ids == alone.outputs[0].token_ids
+    with pytest.raises(FarthingError, match="not finite"):
+        list(llm.stream([5, 77, 6], GREEDY))
+    assert not llm.engine.has_work
+    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+
+
+def test_a_failure_to_process_one_token_stays_with_its_request(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = llm.generate(PROMPT, GREEDY)[0].outputs[0].token_ids
+    process = OutputProcessor.process
+
+    def failing(self: OutputProcessor, event: TokenEvent) -> str | None:
+        if self.prompt == "broken" and len(event.request.output_token_ids) == 3:
+            raise RuntimeError("a bug")
+        return process(self, event)
+
+    monkeypatch.setattr(OutputProcessor, "process", failing)
+    good, bad = llm.generate([PROMPT, "broken"], GREEDY)
+    assert good.outputs[0].token_ids == expected
+    assert (bad.outputs[0].finish_reason, bad.error) == ("error", "a bug")
+    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+
+
+def test_a_long_prompt_gives_a_chunk_for_each_pass(directory: Path) -> None:
+    small = LLM(directory, max_num_batched_tokens=16)
+    chunks = list(small.stream([3] * 50, GREEDY))
+    assert [chunk.token_ids for chunk in chunks[:4]][:3] == [[], [], []]
+    assert chunks[3].token_ids
 
 
 def test_bad_arguments_are_named(directory: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import reprlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,15 +57,15 @@ class LLM:
         kv_cache_tokens: int | None = None,
         load_progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        for name, value in (
-            ("max_model_len", max_model_len),
-            ("num_threads", num_threads),
-            ("max_num_seqs", max_num_seqs),
-            ("max_num_batched_tokens", max_num_batched_tokens),
-            ("kv_cache_tokens", kv_cache_tokens),
+        for name, value, most in (
+            ("max_model_len", max_model_len, 1 << 30),
+            ("num_threads", num_threads, 1024),
+            ("max_num_seqs", max_num_seqs, 4096),
+            ("max_num_batched_tokens", max_num_batched_tokens, 8192),
+            ("kv_cache_tokens", kv_cache_tokens, 1 << 40),
         ):
-            if value is not None and value < 1:
-                raise InvalidParameterError(f"{name}={value} must be at least 1")
+            if value is not None and not 1 <= value <= most:
+                raise InvalidParameterError(f"{name}={value} must be from 1 to {most}")
         options = LoadOptions(
             kv_cache_dtype=kv_cache_dtype,
             max_model_len=max_model_len,
@@ -96,7 +98,8 @@ class LLM:
         """Completes every prompt, batched; results in the order of the prompts.
 
         A sequence of token ids is one prompt. One ``SamplingParams`` serves all prompts, or one for
-        each.
+        each. A request that fails ends with ``finish_reason`` ``error`` and says why in ``error``;
+        the others are as if it had not been there.
         """
         items = _prompt_list(prompts)
         params = _params_list(sampling_params, len(items))
@@ -155,18 +158,28 @@ class LLM:
         """True when conversations can be encoded."""
         return can_chat(self._template_source, self.tokenizer)
 
-    def _encode(self, prompt: Prompt) -> tuple[str | None, Sequence[int]]:
-        given: Any = prompt
-        if isinstance(prompt, Mapping):
-            given = prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
-        if isinstance(given, str):
-            return given, self.tokenizer.encode(given, allow_control=True)
-        for token in given:
+    def _token_ids(self, given: Any) -> list[int]:
+        try:
+            ids = [operator.index(token) for token in given]
+        except TypeError:
+            raise InvalidParameterError(
+                f"prompt: {reprlib.repr(given)} must be text, a sequence of token ids, or a "
+                "mapping with 'prompt' or 'prompt_token_ids'"
+            ) from None
+        for token in ids:
             if not 0 <= token < self.config.vocab_size:
                 raise InvalidParameterError(
                     f"prompt: token id {token} must be from 0 below {self.config.vocab_size}"
                 )
-        return None, list(given)
+        return ids
+
+    def _encode(self, prompt: Prompt) -> tuple[str | None, Sequence[int]]:
+        given: Any = prompt
+        if isinstance(prompt, Mapping):
+            given = prompt.get("prompt_token_ids", prompt.get("prompt"))
+        if isinstance(given, str):
+            return given, self.tokenizer.encode(given, allow_control=True)
+        return None, self._token_ids(given)
 
     def _prepare(
         self, prompt: str | None, ids: Sequence[int], params: SamplingParams
@@ -208,15 +221,19 @@ class LLM:
                         self._step()
                     finished = processor.request.finished
                     chunks = processor.take()
-                yield from chunks
+                yield from chunks or [StreamChunk("", [])]  # a pass that read part of the prompt
         finally:
             self._forget(processor)
 
     def _step(self) -> None:
         for event in self.engine.step(time.perf_counter()):
             processor = self._processors[event.request.request_id]
-            if stop := processor.process(event):
-                self.engine.stop(event.request, stop)
+            try:
+                if stop := processor.process(event):
+                    self.engine.stop(event.request, stop)
+            except Exception as error:  # its owner hears of it; its neighbours go on
+                processor.error = error
+                self.engine.fail(event.request)
 
     def _forget(self, processor: OutputProcessor) -> None:
         with self._lock:
@@ -228,12 +245,24 @@ def _is_message(item: object) -> bool:
     return isinstance(item, Mapping)
 
 
-def _prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+def _prompt_list(prompts: Any) -> list[Prompt]:
     if isinstance(prompts, str | Mapping):
         return [prompts]
-    if prompts and all(isinstance(item, int) for item in prompts):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]
+    try:
+        items: list[Any] = list(prompts)
+    except TypeError:
+        raise InvalidParameterError(
+            f"prompts: {reprlib.repr(prompts)} must be a prompt or a sequence of prompts"
+        ) from None
+    return [items] if items and all(_is_whole_number(item) for item in items) else items
+
+
+def _is_whole_number(item: Any) -> bool:
+    try:
+        operator.index(item)
+    except TypeError:
+        return False
+    return True
 
 
 def _params_list(
@@ -241,6 +270,10 @@ def _params_list(
 ) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
+    if not isinstance(params, Sequence) or not all(isinstance(p, SamplingParams) for p in params):
+        raise InvalidParameterError(
+            f"sampling_params: {reprlib.repr(params)} must be SamplingParams, or one a prompt"
+        )
     if len(params) != count:
         raise InvalidParameterError(
             f"sampling_params: {len(params)} given for {count} prompts; one, or one for each"

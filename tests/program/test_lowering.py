@@ -166,6 +166,22 @@ def test_logits_are_written_straight_into_the_callers_memory() -> None:
     assert len(vocab_wide) == 1
 
 
+def test_logits_that_are_read_again_are_not_capped_in_place() -> None:
+    rows = value(1, Rows.LOGITS)
+    raw, capped = value(2, Rows.LOGITS, VOCAB), value(3, Rows.LOGITS, VOCAB)
+    ops: list[Op] = [
+        EMBED,
+        LogitRows(rows, value(0)),
+        linear(raw, rows, "head"),
+        Softcap(capped, raw, 30.0),
+        Tap(raw, "raw_logits"),
+    ]
+    lowered = lower(Program(tuple(ops), (), (), capped), floating)
+    assert play_symbolically(lowered) == 4
+    softcap = lowered.instructions[-2]
+    assert softcap.out not in softcap.inputs
+
+
 def test_taps_and_hidden_rows_are_outputs() -> None:
     ops = [
         EMBED,

@@ -122,6 +122,11 @@ class Engine:
         request.finish_reason = "stop"  # also when the same token was the last allowed
         request.stop_reason = stop_reason
 
+    def fail(self, request: Request) -> None:
+        """Ends a request whose output could not be processed."""
+        self.scheduler.finish(request, "error")
+        request.finish_reason = "error"
+
     def abort(self, request: Request) -> None:
         """Ends a request in any state and returns its blocks. Twice is once."""
         self.scheduler.finish(request, "abort")

@@ -15,15 +15,22 @@ from farthing.errors import (
     InsufficientMemoryError,
     InvalidParameterError,
     ModelNotFoundError,
+    UnsupportedOperationError,
 )
 from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoint
 from farthing.models.registry import build_program, supported_architectures
 from farthing.program.native import KvCache, KvDtype, NativeExecutor, load_weights
-from farthing.program.ops import Attention, Program
+from farthing.program.ops import Attention, Program, Rows
 from farthing.tokenization.tokenizer import Tokenizer
 
 OVERHEAD_BYTES = 300 << 20
-"""What a process needs beside weights and KV: interpreter, libraries, workspace, buffers."""
+"""The least a process needs beside weights and KV: interpreter, libraries, workspace, buffers."""
+
+PROCESS_BYTES = 200 << 20
+"""The part of it that does not grow with the rows of a pass."""
+
+HEAD_DIM_MULTIPLE = 16
+"""Attention kernels hold 16 dimensions of a head in a register."""
 
 KV_ELEMENT_BYTES: dict[KvDtype, int] = {"fp16": 2, "fp32": 4}
 
@@ -72,13 +79,19 @@ def load_model(
     config = checkpoint.config
     program = build_program(config)
     check_tensors(checkpoint, program.weights)
+    if config.head_dim % HEAD_DIM_MULTIPLE:
+        raise UnsupportedOperationError(
+            f"{path}: heads of {config.head_dim} dimensions are not supported; their number must "
+            f"be a multiple of {HEAD_DIM_MULTIPLE}"
+        )
     num_threads = options.num_threads or machine.default_threads()
 
     sources = [checkpoint.tensors[slot.name] for slot in program.weights]
     weight_bytes = sum(source.rows * source.row_nbytes for source in sources)
     token_bytes = kv_bytes_per_token(program, options.kv_cache_dtype)
     available = machine.memory_available()
-    max_model_len, kv_tokens = _fit(config, options, weight_bytes, token_bytes, available)
+    overhead = max(OVERHEAD_BYTES, PROCESS_BYTES + _workspace(program, options))
+    max_model_len, kv_tokens = _fit(config, options, weight_bytes, token_bytes, overhead, available)
 
     done = 0
 
@@ -119,11 +132,18 @@ def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
     )
 
 
+def _workspace(program: Program, options: LoadOptions) -> int:
+    """About the bytes of intermediate values: each width once as float32 and once as int8."""
+    widths = {value.width for value in program.values if value.rows is Rows.TOKENS}
+    return 5 * sum(widths) * options.max_num_batched_tokens
+
+
 def _fit(
     config: ModelConfig,
     options: LoadOptions,
     weight_bytes: int,
     token_bytes: int,
+    overhead: int,
     available: int,
 ) -> tuple[int, int]:
     """Context length and tokens of the KV pool that memory allows."""
@@ -133,15 +153,15 @@ def _fit(
             f"max_model_len={wanted} is more than the model's context of "
             f"{config.context_length} tokens"
         )
-    room = (available - weight_bytes - OVERHEAD_BYTES) // token_bytes // BLOCK_TOKENS * BLOCK_TOKENS
+    room = (available - weight_bytes - overhead) // token_bytes // BLOCK_TOKENS * BLOCK_TOKENS
     explicit = options.kv_cache_tokens or options.max_model_len
     least = explicit or min(wanted, MIN_AUTOMATIC_TOKENS)
     if room < least:
-        needed = weight_bytes + least * token_bytes + OVERHEAD_BYTES
+        needed = weight_bytes + least * token_bytes + overhead
         raise InsufficientMemoryError(
             f"loading needs {_mib(needed)} ({_mib(weight_bytes)} of weights, "
             f"{_mib(least * token_bytes)} of KV cache for {least} tokens, "
-            f"{_mib(OVERHEAD_BYTES)} beside), {_mib(available)} are available"
+            f"{_mib(overhead)} beside), {_mib(available)} are available"
         )
     max_model_len = wanted if options.max_model_len else min(wanted, room)
     kv_tokens = options.kv_cache_tokens or max_model_len

@@ -29,7 +29,7 @@ class OutputProcessor:
         self.prompt = prompt
         self.metrics = RequestMetrics(prompt_tokens=len(request.prompt_token_ids))
         self.logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
-        self.error: FarthingError | None = None  # for the request's owner to raise
+        self.error: Exception | None = None  # why the request ended with ``error``
         self._tokenizer = tokenizer
         self._detokenizer = IncrementalDetokenizer(
             tokenizer, params.skip_special_tokens, continuation=True
@@ -81,16 +81,11 @@ class OutputProcessor:
         return pending
 
     def output(self) -> RequestOutput:
-        """The whole result so far. Raises the request's error, if it ended with one."""
-        if self.error is not None:
-            raise self.error
+        """The whole result so far."""
         request = self.request
         cumulative = None
         if self.logprobs is not None:
-            cumulative = sum(
-                entry[token].logprob
-                for entry, token in zip(self.logprobs, request.output_token_ids, strict=True)
-            )
+            cumulative = sum(next(iter(entry.values())).logprob for entry in self.logprobs)
         completion = CompletionOutput(
             index=0,
             text="".join(self._text),
@@ -107,6 +102,7 @@ class OutputProcessor:
             outputs=[completion],
             finished=request.finished,
             metrics=self.metrics,
+            error=None if self.error is None else str(self.error),
         )
 
     def _logprob(self, entry: TokenLogprob) -> Logprob:

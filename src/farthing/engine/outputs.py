@@ -23,7 +23,8 @@ class CompletionOutput:
     ``text`` excludes end-of-sequence tokens and stop strings; ``token_ids`` has every token
     sampled. ``logprobs``: for each token, a mapping from token id, the sampled one first.
     ``finish_reason``: ``stop`` (end of sequence, stop token or string; ``stop_reason`` says which),
-    ``length`` (``max_tokens`` or a full context), ``abort`` or None while unfinished.
+    ``length`` (``max_tokens`` or a full context), ``error`` (see :attr:`RequestOutput.error`),
+    ``abort``, or None while unfinished.
     """
 
     index: int
@@ -55,7 +56,7 @@ class RequestMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """A finished request."""
+    """A finished request. ``error`` says why it ended early, None if it did not."""
 
     request_id: str
     prompt: str | None
@@ -63,11 +64,15 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
-    """New text of a streamed answer, always whole characters. The last has ``finish_reason``."""
+    """New text of a streamed answer, always whole characters. The last has ``finish_reason``.
+
+    While a long prompt is read, each pass gives a chunk without text or tokens.
+    """
 
     text: str
     token_ids: list[int]

@@ -132,9 +132,18 @@ class _Lowering:
         """Gives the logits the caller's memory, and lets ops that work in place write there."""
         value = self.program.output
         buffer = self._output(value, "logits")
-        producers = {op.out.id: op for op in self.program.ops if not isinstance(op, Tap)}
+        producers = {
+            op.out.id: (index, op)
+            for index, op in enumerate(self.program.ops)
+            if not isinstance(op, Tap)
+        }
         self.place[value.id] = buffer
-        while isinstance(producer := producers[value.id], Softcap | Scale):
+        while True:
+            index, producer = producers[value.id]
+            if not isinstance(producer, Softcap | Scale):
+                return
+            if self.last_use[producer.x.id] != index:
+                return  # someone still reads what would be overwritten
             value = producer.x
             self.place[value.id] = buffer
 
