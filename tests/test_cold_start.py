@@ -1,4 +1,4 @@
-"""What a process takes to serve the default model: memory at its peak, and time to a token."""
+"""What memory a new process takes, at its peak, to serve the default model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 CHILD = """
-import json, resource, sys, time
+import json, resource, sys
 from farthing import LLM, SamplingParams
 llm = LLM(sys.argv[1], kv_cache_tokens=int(sys.argv[2]))
 prompt = [(7919 * i) % 150000 for i in range(int(sys.argv[2]) - 8)]

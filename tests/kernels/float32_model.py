@@ -18,15 +18,7 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
 
-def _runs(isa: str) -> bool:
-    try:
-        native.exp(isa, np.zeros(1, np.float32))
-    except ValueError:
-        return False
-    return True
-
-
-ISAS = [isa for isa in ("scalar", "avx2", "avx512") if _runs(isa)]
+ISAS = native.supported_isas()
 BEST = ISAS[-1]
 
 

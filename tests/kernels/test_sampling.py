@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,7 +177,11 @@ def log_sum_exp_model(x: Floats) -> np.float32:
     terms = flat(native.exp, padded - x.max())
     for columns in terms.reshape(-1, 16):
         lanes = lanes + columns
-    logarithm: np.float32 = native.log("scalar", tree_sum(lanes).reshape(1))[0]
+    return log_of_sum(x, tree_sum(lanes))
+
+
+def log_of_sum(x: Floats, total: Any) -> np.float32:
+    logarithm: np.float32 = native.log("scalar", np.float32(total).reshape(1))[0]
     result: np.float32 = x.max() + logarithm
     return result
 
@@ -195,6 +200,24 @@ def test_log_sum_exp(isa: str, width: int) -> None:
         plain = plain + term
     theirs = abs(float(logits.max() + np.log(plain)) - exact)
     assert abs(result - exact) <= max(2 * theirs, 2.0**-19)  # half an ulp of a result near 20
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_another_grouping_of_log_sum_exp_differs_in_bits(isa: str) -> None:
+    """The inverse test: sums of the same terms in other orders are told apart."""
+    rng = np.random.default_rng(3)
+    one_chain = eight_lanes = 0
+    for _ in range(50):
+        logits = (rng.standard_normal(1000) * 4).astype(np.float32)
+        logits -= logits.max() + 1  # a result near 0, whose last bits are those of the sum
+        result = native.log_sum_exp(isa, logits)
+        assert result == log_sum_exp_model(logits)
+        terms = flat(native.exp, logits - logits.max())
+        lanes = terms.reshape(-1, 8).cumsum(axis=0, dtype=np.float32)[-1]  # adds in order
+        lanes = np.pad(lanes, (0, 8))
+        one_chain += result != log_of_sum(logits, terms.cumsum(dtype=np.float32)[-1])
+        eight_lanes += result != log_of_sum(logits, tree_sum(lanes))
+    assert min(one_chain, eight_lanes) > 10
 
 
 @pytest.mark.parametrize("isa", ISAS)
