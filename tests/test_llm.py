@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from farthing.errors import (
     InvalidParameterError,
     ModelNotFoundError,
 )
+from farthing.sampling.sampler import top_logprobs
 from support.tiny_models import make_tiny_model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -105,6 +107,35 @@ def test_streams_can_be_read_in_turns_and_left_early(llm: LLM) -> None:
     del never, second
     assert not llm.engine.has_work
     assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+
+
+def test_a_stream_collected_in_the_middle_of_a_step_disturbs_nobody(llm: LLM) -> None:
+    class Holder:
+        """In a cycle with itself, so that only the garbage collector drops its stream."""
+
+        def __init__(self) -> None:
+            self.me = self
+            self.stream = llm.stream(PROMPT, GREEDY)
+            next(self.stream)
+
+    expected = llm.generate(PROMPT, GREEDY)[0].outputs[0].token_ids
+    before = gc.get_threshold()
+    gc.set_threshold(20, 2, 2)
+    try:
+        for _ in range(25):
+            Holder()
+            assert llm.generate(PROMPT, GREEDY)[0].outputs[0].token_ids == expected
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    llm.generate(PROMPT, GREEDY)
+    assert not llm.engine.has_work
+    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+
+
+def test_more_logprobs_than_tokens_are_all_there_are(llm: LLM) -> None:
+    logits = np.array([1.0, 3.0, 2.0], np.float32)
+    assert [entry.token_id for entry in top_logprobs(logits, 2, 20)] == [2, 1, 0]
 
 
 def test_threads_share_the_engine_and_each_gets_its_own_answer(llm: LLM) -> None:

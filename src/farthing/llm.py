@@ -6,6 +6,7 @@ import operator
 import reprlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from farthing.catalog import DEFAULT_MODEL, resolve
 from farthing.config import ModelConfig
-from farthing.engine.engine import Engine
+from farthing.engine.engine import Engine, TokenEvent
 from farthing.engine.model_loader import LoadOptions, load_model
 from farthing.engine.output_processor import OutputProcessor
 from farthing.engine.outputs import RequestOutput, StreamChunk
@@ -64,8 +65,10 @@ class LLM:
             ("max_num_batched_tokens", max_num_batched_tokens, 8192),
             ("kv_cache_tokens", kv_cache_tokens, 1 << 40),
         ):
-            if value is not None and not 1 <= value <= most:
-                raise InvalidParameterError(f"{name}={value} must be from 1 to {most}")
+            if value is not None and not (isinstance(value, int) and 1 <= value <= most):
+                raise InvalidParameterError(
+                    f"{name}={value!r} must be a whole number from 1 to {most}"
+                )
         options = LoadOptions(
             kv_cache_dtype=kv_cache_dtype,
             max_model_len=max_model_len,
@@ -88,7 +91,9 @@ class LLM:
         self._template_source = loaded.checkpoint.chat_template
         self._template: ChatTemplate | None = None
         self._processors: dict[str, OutputProcessor] = {}
+        self._left: deque[OutputProcessor] = deque()  # streams closed, not yet out of the engine
         self._lock = threading.RLock()
+        self._stepping = False  # read and written under the lock
 
     def generate(
         self,
@@ -176,7 +181,8 @@ class LLM:
     def _encode(self, prompt: Prompt) -> tuple[str | None, Sequence[int]]:
         given: Any = prompt
         if isinstance(prompt, Mapping):
-            given = prompt.get("prompt_token_ids", prompt.get("prompt"))
+            given = prompt.get("prompt_token_ids")
+            given = prompt.get("prompt") if given is None else given
         if isinstance(given, str):
             return given, self.tokenizer.encode(given, allow_control=True)
         return None, self._token_ids(given)
@@ -226,17 +232,40 @@ class LLM:
             self._forget(processor)
 
     def _step(self) -> None:
-        for event in self.engine.step(time.perf_counter()):
-            processor = self._processors[event.request.request_id]
-            try:
-                if stop := processor.process(event):
-                    self.engine.stop(event.request, stop)
-            except Exception as error:  # its owner hears of it; its neighbours go on
-                processor.error = error
-                self.engine.fail(event.request)
+        self._drop_left()
+        self._stepping = True
+        try:
+            for event in self.engine.step(time.perf_counter()):
+                self._process(event)
+        finally:
+            self._stepping = False
+
+    def _process(self, event: TokenEvent) -> None:
+        processor = self._processors[event.request.request_id]
+        try:
+            if stop := processor.process(event):
+                self.engine.stop(event.request, stop)
+        except Exception as error:  # its owner hears of it; its neighbours go on
+            processor.error = error
+            self.engine.fail(event.request)
 
     def _forget(self, processor: OutputProcessor) -> None:
-        with self._lock:
+        """Ends a request that nobody waits for.
+
+        The garbage collector may close a stream in the middle of this thread's own step, so the
+        engine is told only between steps.
+        """
+        self._left.append(processor)
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._stepping:
+                    self._drop_left()
+            finally:
+                self._lock.release()
+
+    def _drop_left(self) -> None:
+        while self._left:
+            processor = self._left.popleft()
             self.engine.abort(processor.request)
             self._processors.pop(processor.request.request_id, None)
 

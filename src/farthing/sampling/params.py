@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from farthing.errors import InvalidParameterError
 
@@ -53,7 +54,7 @@ class SamplingParams:
             self.max_tokens,
             "at least 1, or None for no limit but the context",
         )
-        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        stops = _items("stop", self.stop, "a string or a sequence of strings")
         _require(
             len(stops) <= MAX_STOP_STRINGS,
             "stop",
@@ -62,13 +63,13 @@ class SamplingParams:
         )
         for stop in stops:
             _require(
-                isinstance(stop, str) and 0 < len(stop.encode()) <= MAX_STOP_BYTES,
+                isinstance(stop, str) and 0 < _utf8_length(stop) <= MAX_STOP_BYTES,
                 "stop",
                 stop if isinstance(stop, str) and len(stop) <= 64 else type(stop).__name__,
-                f"a string of 1 to {MAX_STOP_BYTES} bytes",
+                f"UTF-8 text of 1 to {MAX_STOP_BYTES} bytes",
             )
         object.__setattr__(self, "stop_strings", stops)
-        for token in self.stop_token_ids or ():
+        for token in _items("stop_token_ids", self.stop_token_ids, "a sequence of token ids"):
             _require(_is_int(token) and 0 <= token < 2**31, "stop_token_ids", token, "a token id")
         _require(
             self.seed is None or (_is_int(self.seed) and 0 <= self.seed < 2**64),
@@ -88,6 +89,23 @@ class SamplingParams:
     def greedy(self) -> bool:
         """True when the token is the highest logit, without noise."""
         return self.temperature < GREEDY_BELOW
+
+
+def _items(name: str, value: Any, right: str) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    _require(isinstance(value, Iterable), name, value, right)
+    return tuple(value)
+
+
+def _utf8_length(text: str) -> int:
+    """Bytes of ``text``; 0 if it has a lone surrogate, which no text has."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 0
 
 
 def _is_int(value: object) -> bool:

@@ -57,6 +57,7 @@ def top_logprobs(logits: NDArray[np.float32], chosen: int, n: int) -> list[Token
         np.count_nonzero(logits[:chosen] == logits[chosen])
     )
     result = [TokenLogprob(chosen, float(logits[chosen] - log_sum), rank + 1)]
+    n = min(n, len(logits))
     if n > 0:
         threshold = np.partition(logits, -n)[-n]
         candidates = np.flatnonzero(logits >= threshold)
