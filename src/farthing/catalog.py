@@ -271,7 +271,7 @@ def resolve(
     """The file or folder of a model, fetched first if it is not here.
 
     In this order: a path that exists; a name of the catalog; ``owner/repo`` on the hub
-    (its only GGUF file, else its safetensors files) or ``owner/repo:file`` (a GGUF file or type).
+    (its safetensors files, else its only GGUF file) or ``owner/repo:file`` (a GGUF file or type).
     ``offline`` None means as ``HF_HUB_OFFLINE`` says. Raises ModelNotFoundError, with the nearest
     names, and DownloadError, with each source's reason.
     """
