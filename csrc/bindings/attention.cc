@@ -139,7 +139,7 @@ FARTHING_BIND(attention) {
         rope_inverse_frequencies(theta, dim, out.data());
         return out;
       },
-      nb::arg("theta"), nb::arg("dim"),
+      nb::arg("theta"), nb::arg("dim"), ComputeGuard(),
       "theta^(-2i/dim) for i < dim/2, float64, the same bits on every machine.");
   m.def(
       "rope_table",
@@ -153,7 +153,7 @@ FARTHING_BIND(attention) {
         return nb::make_tuple(cos, sin);
       },
       nb::arg("isa"), nb::arg("positions"), nb::arg("inv_freq"), nb::arg("magnitude") = 1.0,
-      "cos and sin (positions, inv_freq), float32.");
+      ComputeGuard(), "cos and sin (positions, inv_freq), float32.");
   m.def(
       "rope_rows",
       [](const std::string& isa, InOutArray<float, 3> heads, InArray<float, 2> cos,
@@ -168,7 +168,7 @@ FARTHING_BIND(attention) {
                      cos.data() + t * cos.shape(1), sin.data() + t * cos.shape(1),
                      static_cast<int32_t>(cos.shape(1)));
       },
-      nb::arg("isa"), nb::arg("heads"), nb::arg("cos"), nb::arg("sin"),
+      nb::arg("isa"), nb::arg("heads"), nb::arg("cos"), nb::arg("sin"), ComputeGuard(),
       "Rotates heads (tokens, heads, head_dim) in place.");
   m.def(
       "attention_scratch_bytes",
@@ -183,8 +183,8 @@ FARTHING_BIND(attention) {
            nb::arg("head_dim"), nb::arg("pool"))
       .def_prop_ro("blocks", &TestPool::blocks)
       .def("store", &TestPool::store, nb::arg("layer"), nb::arg("block"), nb::arg("slot"),
-           nb::arg("k"), nb::arg("v"))
+           nb::arg("k"), nb::arg("v"), ComputeGuard())
       .def("attend", &TestPool::attend, nb::arg("layer"), nb::arg("block_table"),
            nb::arg("position"), nb::arg("q"), nb::arg("scale"), nb::arg("softcap"),
-           nb::arg("window"), nb::arg("tiles"));
+           nb::arg("window"), nb::arg("tiles"), ComputeGuard());
 }

@@ -37,7 +37,7 @@ FARTHING_BIND(elementwise) {
           k.rms_norm_row(in, weight.data(), eps, width_of(x), out);
         });
       },
-      nb::arg("isa"), nb::arg("x"), nb::arg("weight"), nb::arg("eps"));
+      nb::arg("isa"), nb::arg("x"), nb::arg("weight"), nb::arg("eps"), ComputeGuard());
   m.def(
       "gated",
       [](const std::string& isa, Rows x, const std::string& activation) {
@@ -50,7 +50,7 @@ FARTHING_BIND(elementwise) {
           k.gated_row(in, act, width_of(x) / 2, out);
         });
       },
-      nb::arg("isa"), nb::arg("x"), nb::arg("activation"));
+      nb::arg("isa"), nb::arg("x"), nb::arg("activation"), ComputeGuard());
   m.def(
       "add",
       [](const std::string& isa, Rows a, Rows b) {
@@ -60,7 +60,7 @@ FARTHING_BIND(elementwise) {
           k.add_row(in, b.data() + (in - a.data()), width_of(a), out);
         });
       },
-      nb::arg("isa"), nb::arg("a"), nb::arg("b"));
+      nb::arg("isa"), nb::arg("a"), nb::arg("b"), ComputeGuard());
   m.def(
       "scale",
       [](const std::string& isa, Rows x, float factor) {
@@ -69,7 +69,7 @@ FARTHING_BIND(elementwise) {
           k.scale_row(in, factor, width_of(x), out);
         });
       },
-      nb::arg("isa"), nb::arg("x"), nb::arg("factor"));
+      nb::arg("isa"), nb::arg("x"), nb::arg("factor"), ComputeGuard());
   m.def(
       "softcap",
       [](const std::string& isa, Rows x, float cap) {
@@ -78,5 +78,5 @@ FARTHING_BIND(elementwise) {
           k.softcap_row(in, cap, width_of(x), out);
         });
       },
-      nb::arg("isa"), nb::arg("x"), nb::arg("cap"));
+      nb::arg("isa"), nb::arg("x"), nb::arg("cap"), ComputeGuard());
 }

@@ -23,13 +23,16 @@ auto array_function(void (*FunctionKernels::*member)(const T*, int64_t, T*)) {
 }  // namespace
 
 FARTHING_BIND(functions) {
-  m.def("exp", array_function<float>(&FunctionKernels::exp), nb::arg("isa"), nb::arg("x"));
-  m.def("log", array_function<float>(&FunctionKernels::log), nb::arg("isa"), nb::arg("x"));
-  m.def("tanh", array_function<float>(&FunctionKernels::tanh), nb::arg("isa"), nb::arg("x"));
+  m.def("exp", array_function<float>(&FunctionKernels::exp), nb::arg("isa"), nb::arg("x"),
+        ComputeGuard());
+  m.def("log", array_function<float>(&FunctionKernels::log), nb::arg("isa"), nb::arg("x"),
+        ComputeGuard());
+  m.def("tanh", array_function<float>(&FunctionKernels::tanh), nb::arg("isa"), nb::arg("x"),
+        ComputeGuard());
   m.def("exp_double", array_function<double>(&FunctionKernels::exp_double), nb::arg("isa"),
-        nb::arg("x"));
+        nb::arg("x"), ComputeGuard());
   m.def("log_double", array_function<double>(&FunctionKernels::log_double), nb::arg("isa"),
-        nb::arg("x"));
+        nb::arg("x"), ComputeGuard());
   m.def(
       "sin_cos_double",
       [](const std::string& isa, InArray<double, 1> x) {
@@ -39,5 +42,5 @@ FARTHING_BIND(functions) {
             .sin_cos_double(x.data(), static_cast<int64_t>(x.shape(0)), sine.data(), cosine.data());
         return nb::make_tuple(sine, cosine);
       },
-      nb::arg("isa"), nb::arg("x"));
+      nb::arg("isa"), nb::arg("x"), ComputeGuard());
 }

@@ -181,10 +181,11 @@ FARTHING_BIND(linear) {
             nb::gil_scoped_release release;
             return self.pack(first_row, source.data(), source.size());
           },
-          "first_row"_a, "source"_a,
+          "first_row"_a, "source"_a, ComputeGuard(),
           "Pack checkpoint bytes into rows first_row.. and return how many rows they were. Threads "
           "may pack disjoint rows at once. Raises ValueError for sizes that do not fit.")
       .def("dequantize", &dequantize, "first"_a, "count"_a, "isa"_a = nb::none(),
+           ComputeGuard(),
            "Rows first.. as float32 (count, cols), bit for bit the checkpoint format's values.")
       .def_prop_ro("scheme", [](const Matrix& self) { return scheme_info(self.scheme()).name; })
       .def_prop_ro("rows", &Matrix::rows)
@@ -199,10 +200,11 @@ FARTHING_BIND(linear) {
   m.def("schemes", &schemes, "Weight schemes the kernels serve: name, block and activation sizes.");
   m.def("linear", &linear, "matrix"_a, "x"_a, "isa"_a, nb::kw_only(), "bias"_a = nb::none(),
         "add"_a = nb::none(), "splits"_a = nb::none(), "in_place"_a = false, "padding"_a = 0,
+        ComputeGuard(),
         "x (T, cols) @ matrix.T (+ bias) (+ add) -> (T, rows + padding), by the kernels of one "
         "instruction set. splits: (block_begin, block_end, row_begin, row_end) per kernel call; "
         "what no call writes stays NaN. in_place: add lies in the result's memory.");
-  m.def("quantize_rows", &quantize_rows, "x"_a, "group"_a, "isa"_a,
+  m.def("quantize_rows", &quantize_rows, "x"_a, "group"_a, "isa"_a, ComputeGuard(),
         "x (T, cols) -> int8 codes (T, cols), scales (T, cols / group), sums (T, cols / 16).");
 }
 

@@ -7,6 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -50,8 +51,35 @@ void require(bool good, const char* name, int64_t value, const std::string& righ
                                 right);
 }
 
+void check_kv(const Program::KvNeeds& needs, const KvLayout& kv) {
+  require(kv.num_layers >= needs.num_layers, "kv num_layers", kv.num_layers,
+          std::to_string(needs.num_layers) + " or more");
+  if (needs.num_layers == 0) return;
+  require(kv.num_kv_heads == needs.num_kv_heads, "kv num_kv_heads", kv.num_kv_heads,
+          std::to_string(needs.num_kv_heads));
+  require(kv.head_dim == needs.head_dim, "kv head_dim", kv.head_dim,
+          std::to_string(needs.head_dim));
+}
+
+// Two writers of a block would race, and each would read the other's tokens.
+void check_written_once(const Step& step) {
+  std::vector<int32_t> written;
+  for (int32_t s = 0; s < step.num_sequences; ++s) {
+    const int32_t* table = step.block_tables + static_cast<size_t>(step.table_stride) * s;
+    const int32_t first = step.positions[step.row_offsets[s]] / kBlockTokens;
+    const int32_t last = step.positions[step.row_offsets[s + 1] - 1] / kBlockTokens;
+    written.insert(written.end(), table + first, table + last + 1);
+  }
+  std::sort(written.begin(), written.end());
+  const auto twice = std::adjacent_find(written.begin(), written.end());
+  if (twice != written.end())
+    throw std::invalid_argument("block_tables: block " + std::to_string(*twice) +
+                                " is written twice in one step");
+}
+
 // A kernel trusts its indices, so every one is checked here, before the GIL is released.
 void check_indices(const Step& step, const Program& program, const KvPool& kv) {
+  check_kv(program.kv_needs(), kv.layout());
   const std::string vocab = "from 0 below " + std::to_string(program.vocab_size());
   const std::string blocks = "from 0 below " + std::to_string(kv.num_blocks());
   for (int32_t kind = 0; kind < 3; ++kind) {
@@ -67,7 +95,8 @@ void check_indices(const Step& step, const Program& program, const KvPool& kv) {
           step.row_offsets[step.num_sequences], "the number of tokens at last");
   for (int32_t s = 0; s < step.num_sequences; ++s) {
     const int32_t begin = step.row_offsets[s], end = step.row_offsets[s + 1];
-    require(begin < end, "row_offsets", end, "ascending");
+    require(begin < end && end <= step.num_tokens, "row_offsets", end,
+            "ascending, at most the number of tokens");
     require(step.positions[begin] >= 0, "positions", step.positions[begin], "at least 0");
     for (int32_t row = begin + 1; row < end; ++row)
       require(step.positions[row] == step.positions[row - 1] + 1, "positions", step.positions[row],
@@ -79,6 +108,7 @@ void check_indices(const Step& step, const Program& program, const KvPool& kv) {
     for (int32_t b = 0; b < used; ++b)
       require(table[b] >= 0 && table[b] < kv.num_blocks(), "block_tables", table[b], blocks);
   }
+  check_written_once(step);
   for (int32_t i = 0; i < step.num_logit_rows; ++i)
     require(step.logit_rows[i] >= 0 && step.logit_rows[i] < step.num_tokens, "logit_rows",
             step.logit_rows[i], "a row of the step");
@@ -137,8 +167,9 @@ void run(Program& program, ThreadPool& pool, KvPool& kv, const IntVector& tokens
 FARTHING_BIND(program) {
   using namespace farthing;
   nb::class_<ThreadPool>(m, "ThreadPool")
-      .def(nb::init<int>(), nb::arg("num_threads"))
-      .def_prop_ro("num_threads", &ThreadPool::num_threads);
+      .def(nb::init<int, bool>(), nb::arg("num_threads"), nb::arg("spin"))
+      .def_prop_ro("num_threads", &ThreadPool::num_threads)
+      .def_prop_ro("spin", &ThreadPool::spin);
 
   nb::class_<KvPool>(m, "KvPool")
       .def("__init__",

@@ -5,7 +5,12 @@
 
 #include <vector>
 
+#include "core/float_mode.h"
+
 namespace farthing {
+
+// Given to every binding that computes: the caller's float mode must not reach the results.
+using ComputeGuard = nanobind::call_guard<FloatMode>;
 
 using Binder = void (*)(nanobind::module_&);
 inline std::vector<Binder>& binders() {

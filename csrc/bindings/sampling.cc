@@ -23,7 +23,7 @@ FARTHING_BIND(sampling) {
       [](const std::string& isa, Row logits) {
         return sampling_kernels(isa_argument(isa)).argmax(logits.data(), width_of(logits));
       },
-      nb::arg("isa"), nb::arg("logits"));
+      nb::arg("isa"), nb::arg("logits"), ComputeGuard());
   m.def(
       "sample",
       [](const std::string& isa, Row logits, float temperature, uint64_t seed, uint32_t choice,
@@ -32,13 +32,13 @@ FARTHING_BIND(sampling) {
             .sample(logits.data(), width_of(logits), temperature, seed, choice, position);
       },
       nb::arg("isa"), nb::arg("logits"), nb::arg("temperature"), nb::arg("seed"),
-      nb::arg("choice"), nb::arg("position"));
+      nb::arg("choice"), nb::arg("position"), ComputeGuard());
   m.def(
       "log_sum_exp",
       [](const std::string& isa, Row logits) {
         return sampling_kernels(isa_argument(isa)).log_sum_exp(logits.data(), width_of(logits));
       },
-      nb::arg("isa"), nb::arg("logits"));
+      nb::arg("isa"), nb::arg("logits"), ComputeGuard());
   m.def(
       "gumbel",
       [](const std::string& isa, uint64_t seed, uint32_t choice, uint32_t position,
@@ -50,7 +50,7 @@ FARTHING_BIND(sampling) {
         return out;
       },
       nb::arg("isa"), nb::arg("seed"), nb::arg("choice"), nb::arg("position"),
-      nb::arg("first_token"), nb::arg("count"));
+      nb::arg("first_token"), nb::arg("count"), ComputeGuard());
   m.def(
       "philox",
       [](const std::string& isa, uint64_t key, InArray<uint32_t, 1> counter, uint32_t count) {

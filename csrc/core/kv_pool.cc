@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/checked_size.h"
+
 namespace farthing {
 namespace {
 
@@ -25,7 +27,11 @@ KvPool::KvPool(KvType type, int32_t num_layers, int32_t num_kv_heads, int32_t he
     : layout_(checked(type, num_layers, num_kv_heads, head_dim)), num_blocks_(num_blocks) {
   if (num_blocks <= 0)
     throw std::invalid_argument("num_blocks=" + std::to_string(num_blocks) + " must be positive");
-  memory_ = AlignedBuffer(layout_.block_bytes() * static_cast<size_t>(num_blocks));
+  // As layout_.block_bytes(), which trusts its sizes.
+  const size_t kv_planes = checked_product({2, static_cast<size_t>(num_layers),
+                                            static_cast<size_t>(num_kv_heads)});
+  memory_ = AlignedBuffer(
+      checked_product({layout_.plane_bytes(), kv_planes, static_cast<size_t>(num_blocks)}));
 }
 
 }  // namespace farthing

@@ -1,7 +1,6 @@
 #include "core/threads.h"
 
 #include <immintrin.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -33,13 +32,6 @@ int checked_thread_count(int n) {
 
 }  // namespace
 
-int allowed_cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  const int n = CPU_COUNT(&set);
-  return n > 0 ? n : 1;
-}
-
 void Barrier::wait() {
   const uint32_t generation = generation_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
@@ -51,14 +43,22 @@ void Barrier::wait() {
   }
 }
 
-ThreadPool::ThreadPool(int num_threads)
+ThreadPool::ThreadPool(int num_threads, bool spin)
     : num_threads_(checked_thread_count(num_threads)),
-      spins_(num_threads <= allowed_cpus() ? kSpins : 0),
+      spins_(spin ? kSpins : 0),
       owner_pid_(getpid()),
       barrier_(num_threads, spins_),
       finished_(num_threads, spins_) {
   workers_.reserve(static_cast<size_t>(num_threads - 1));
-  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this, i] { serve(i); });
+  for (int i = 1; i < num_threads; ++i) {
+    try {
+      workers_.emplace_back([this, i] { serve(i); });
+    } catch (const std::exception& error) {  // std::system_error, or std::bad_alloc for its state
+      stop();
+      throw std::runtime_error("could not start thread " + std::to_string(i + 1) + " of " +
+                               std::to_string(num_threads) + ": " + error.what());
+    }
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -66,6 +66,10 @@ ThreadPool::~ThreadPool() {
     for (std::thread& worker : workers_) worker.detach();
     return;
   }
+  stop();
+}
+
+void ThreadPool::stop() {
   stopping_.store(true, std::memory_order_relaxed);
   start_.fetch_add(1, std::memory_order_release);
   start_.notify_all();

@@ -10,7 +10,7 @@
 
 namespace farthing {
 
-// Threads spin for a while before they sleep, unless there are more of them than CPUs to run on.
+// Threads that wait spin for a while before they sleep.
 class Barrier {
  public:
   Barrier(int32_t count, int spins) : count_(count), spins_(spins) {}
@@ -30,14 +30,17 @@ struct alignas(64) TileCounter {
 
 class ThreadPool {
  public:
-  // num_threads includes the caller of run(). Throws std::invalid_argument unless 1..kMaxThreads.
-  explicit ThreadPool(int num_threads);
+  // num_threads includes the caller of run(). spin: whether a waiting thread keeps its CPU for a
+  // while; right only where every thread has a CPU of its own. Throws std::invalid_argument unless
+  // 1..kMaxThreads, std::runtime_error when the system refuses a thread.
+  ThreadPool(int num_threads, bool spin);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   static constexpr int kMaxThreads = 1024;
   int num_threads() const { return num_threads_; }
+  bool spin() const { return spins_ > 0; }
   // Calls work(thread) once on every thread, the caller being thread 0, in the fixed float mode;
   // returns when all have ended. One caller at a time; a second waits. `work` must not throw.
   // Throws std::runtime_error in a forked child, which has no workers.
@@ -46,6 +49,7 @@ class ThreadPool {
 
  private:
   void serve(int thread);
+  void stop();
 
   const int num_threads_;
   const int spins_;
@@ -58,8 +62,5 @@ class ThreadPool {
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> workers_;
 };
-
-// CPUs this process may run on (its affinity mask), at least 1.
-int allowed_cpus();
 
 }  // namespace farthing

@@ -5,12 +5,36 @@
 #include <string>
 #include <utility>
 
+#include "core/checked_size.h"
+#include "program/checks.h"
 #include "program/row_instructions.h"
 
 namespace farthing {
 namespace {
 
 size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// `index` into a list of `size` things, or throws.
+size_t checked_index(const std::string& what, int32_t index, size_t size) {
+  expect(index >= 0 && static_cast<size_t>(index) < size, what, index,
+         "from 0 below " + std::to_string(size));
+  return static_cast<size_t>(index);
+}
+
+std::string name_of(RowKind rows) {
+  return rows == RowKind::tokens ? "T" : rows == RowKind::logits ? "R" : "H";
+}
+
+void expect_rows(const std::string& what, RowKind rows, RowKind right) {
+  if (rows != right)
+    throw std::invalid_argument(what + " has rows " + name_of(rows) + ", must have rows " +
+                                name_of(right));
+}
+
+void expect_like(const std::string& what, const FloatBuffer& buffer, RowKind rows, int64_t width) {
+  expect_rows(what, buffer.rows, rows);
+  expect_equal(what + " width", buffer.width, width);
+}
 
 }  // namespace
 
@@ -19,26 +43,29 @@ Program::Program(Isa isa, int32_t max_rows)
       attention_(attention_kernels(isa)),
       elementwise_(elementwise_kernels(isa)),
       max_rows_(max_rows) {
-  if (max_rows < 1)
-    throw std::invalid_argument("max_rows=" + std::to_string(max_rows) + " must be positive");
+  expect_positive("max_rows", max_rows);
 }
 
-AlignedBuffer Program::allocate(size_t bytes) {
-  workspace_bytes_ += bytes;
-  return AlignedBuffer(bytes);
+AlignedBuffer Program::allocate(size_t count, size_t element_bytes) {
+  AlignedBuffer buffer(
+      checked_product({count, element_bytes, static_cast<size_t>(max_rows_)}));
+  workspace_bytes_ += buffer.bytes();
+  return buffer;
 }
 
 int32_t Program::add_float_buffer(RowKind rows, int32_t width) {
+  expect_positive("float buffer width", width);
   auto buffer = std::make_unique<FloatBuffer>();
   buffer->rows = rows;
   buffer->width = width;
-  buffer->memory = allocate(sizeof(float) * static_cast<size_t>(width) * max_rows_);
+  buffer->memory = allocate(static_cast<size_t>(width), sizeof(float));
   buffer->data = buffer->memory.as<float>();
   floats_.push_back(std::move(buffer));
   return static_cast<int32_t>(floats_.size()) - 1;
 }
 
 int32_t Program::add_output(RowKind rows, int32_t width) {
+  expect_positive("output width", width);
   auto buffer = std::make_unique<FloatBuffer>();
   buffer->rows = rows;
   buffer->width = width;
@@ -48,120 +75,200 @@ int32_t Program::add_output(RowKind rows, int32_t width) {
 }
 
 int32_t Program::add_int8_buffer(RowKind rows, int32_t cols, int32_t group) {
-  if (group <= 0 || cols % group != 0)
-    throw std::invalid_argument("cols=" + std::to_string(cols) + " is not a multiple of the group " +
-                                std::to_string(group));
+  expect(group > 0 && group % kSumRun == 0, "int8 buffer group", group,
+         "a positive multiple of " + std::to_string(kSumRun));
+  expect(cols > 0 && cols % group == 0, "int8 buffer cols", cols,
+         "a positive multiple of its group " + std::to_string(group));
   auto buffer = std::make_unique<Int8Buffer>();
   buffer->rows = rows;
   buffer->cols = cols;
   buffer->group = group;
-  const size_t n = static_cast<size_t>(max_rows_);
-  buffer->codes_memory = allocate(n * buffer->code_stride());
-  buffer->scales_memory = allocate(sizeof(float) * n * static_cast<size_t>(buffer->groups()));
-  buffer->sums_memory = allocate(sizeof(int32_t) * n * static_cast<size_t>(buffer->sums_per_row()));
+  buffer->codes_memory = allocate(buffer->code_stride(), 1);
+  buffer->scales_memory = allocate(static_cast<size_t>(buffer->groups()), sizeof(float));
+  buffer->sums_memory = allocate(static_cast<size_t>(buffer->sums_per_row()), sizeof(int32_t));
   int8s_.push_back(std::move(buffer));
   return static_cast<int32_t>(int8s_.size()) - 1;
 }
 
 int32_t Program::add_rope(std::vector<double> inverse_frequencies, double magnitude) {
   const int32_t half = static_cast<int32_t>(inverse_frequencies.size());
-  const int32_t cos = add_float_buffer(RowKind::tokens, half);
-  const int32_t sin = add_float_buffer(RowKind::tokens, half);
+  FloatBuffer* cos = &values("rope cos", add_float_buffer(RowKind::tokens, half));
+  FloatBuffer* sin = &values("rope sin", add_float_buffer(RowKind::tokens, half));
   ropes_.push_back(std::make_unique<RopeTable>(
-      RopeTable{std::move(inverse_frequencies), magnitude, values(cos), values(sin)}));
+      RopeTable{std::move(inverse_frequencies), magnitude, cos, sin}));
   instructions_.push_back(std::make_unique<RopeTableInstruction>(attention_, ropes_.back().get()));
   return static_cast<int32_t>(ropes_.size()) - 1;
 }
 
-FloatBuffer* Program::values(int32_t index) {
-  return index < 0 ? nullptr : floats_.at(static_cast<size_t>(index)).get();
+FloatBuffer& Program::values(const std::string& what, int32_t index) {
+  return *floats_[checked_index(what, index, floats_.size())];
 }
 
-Int8Buffer* Program::rounded(int32_t index) {
-  return index < 0 ? nullptr : int8s_.at(static_cast<size_t>(index)).get();
+Int8Buffer& Program::rounded(const std::string& what, int32_t index) {
+  return *int8s_[checked_index(what, index, int8s_.size())];
 }
 
 const FloatBuffer& Program::float_buffer(int32_t index) const {
-  return *floats_.at(static_cast<size_t>(index));
+  return *floats_[checked_index("float buffer", index, floats_.size())];
 }
 
-RowSink Program::sink(const Sink& sink) {
+RowSink Program::sink(const std::string& what, const Sink& sink, RowKind rows, int32_t width) {
   RowSink result;
-  result.values = values(sink.values);
-  for (int32_t index : sink.rounded) result.rounded.push_back(rounded(index));
   result.linear = &linear_;
+  if (sink.values != -1) {
+    result.values = &values(what + " out", sink.values);
+    expect_like(what + " out", *result.values, rows, width);
+  }
+  for (int32_t index : sink.rounded) {
+    Int8Buffer& buffer = rounded(what + " rounded out", index);
+    expect_rows(what + " rounded out", buffer.rows, rows);
+    expect_equal(what + " rounded out cols", buffer.cols, width);
+    result.rounded.push_back(&buffer);
+  }
   if (!result.values && result.rounded.empty())
-    throw std::invalid_argument("an instruction's result goes nowhere");
+    throw std::invalid_argument(what + " result goes nowhere");
   return result;
 }
 
 void Program::embed(std::shared_ptr<const Matrix> table, int32_t out) {
-  vocab_size_ = table->view().rows;
-  instructions_.push_back(
-      std::make_unique<EmbedInstruction>(linear_, std::move(table), values(out)));
+  if (!table) throw std::invalid_argument("embed has no table");
+  FloatBuffer& target = values("embed out", out);
+  expect_like("embed out", target, RowKind::tokens, table->cols());
+  // Tokens are checked against one number of them.
+  if (vocab_size_ != 0) expect_equal("embed table rows", table->rows(), vocab_size_);
+  vocab_size_ = table->rows();
+  instructions_.push_back(std::make_unique<EmbedInstruction>(linear_, std::move(table), &target));
 }
 
 void Program::rms_norm(int32_t x, std::vector<float> weight, float eps, const Sink& out) {
+  const FloatBuffer& input = values("rms_norm x", x);
+  expect_equal("rms_norm weight length", static_cast<int64_t>(weight.size()), input.width);
   instructions_.push_back(std::make_unique<RmsNormInstruction>(
-      elementwise_, values(x), std::move(weight), eps, sink(out)));
+      elementwise_, &input, std::move(weight), eps,
+      sink("rms_norm", out, input.rows, input.width)));
 }
 
 void Program::quantize(int32_t x, const Sink& out) {
-  instructions_.push_back(std::make_unique<QuantizeInstruction>(values(x), sink(out)));
+  const FloatBuffer& input = values("quantize x", x);
+  instructions_.push_back(std::make_unique<QuantizeInstruction>(
+      &input, sink("quantize", out, input.rows, input.width)));
 }
 
 void Program::linear(int32_t x, std::vector<Segment> segments, int32_t add, int32_t out) {
+  FloatBuffer& target = values("linear out", out);
+  const FloatBuffer* input = x == -1 ? nullptr : &values("linear x", x);
+  const FloatBuffer* addend = add == -1 ? nullptr : &values("linear add", add);
+  if (addend) expect_like("linear add", *addend, target.rows, target.width);
   std::vector<LinearSegment> resolved;
-  int32_t outputs = 0;
+  int64_t outputs = 0;
+  int32_t cols = 0;
   for (Segment& s : segments) {
+    if (!s.matrix) throw std::invalid_argument("a linear segment has no matrix");
     const MatrixView view = s.matrix->view();
-    Int8Buffer* input = rounded(s.rounded);
     const int32_t group = scheme_info(view.scheme).activation_group;
-    if (group != (input ? input->group : 0) || (input && input->cols != view.cols) ||
-        (!input && (x < 0 || values(x)->width != view.cols)))
-      throw std::invalid_argument("a linear segment's input does not fit its matrix");
+    if (resolved.empty()) cols = view.cols;
+    expect_equal("linear matrix cols", view.cols, cols);
+    Int8Buffer* codes = nullptr;
+    if (group != 0) {
+      codes = &rounded("linear rounded input", s.rounded);
+      expect_rows("linear rounded input", codes->rows, target.rows);
+      expect_equal("linear rounded input group", codes->group, group);
+      expect_equal("linear rounded input cols", codes->cols, view.cols);
+    } else {
+      expect_equal("linear rounded input of a float matrix", s.rounded, -1);
+      expect_like("linear x", values("linear x", x), target.rows, view.cols);
+    }
+    if (!s.bias.empty())
+      expect_equal("linear bias length", static_cast<int64_t>(s.bias.size()), view.rows);
     outputs += view.rows;
-    resolved.push_back({std::move(s.matrix), std::move(s.bias), input});
+    resolved.push_back({std::move(s.matrix), std::move(s.bias), codes});
   }
-  FloatBuffer* target = values(out);
-  if (resolved.empty() || !target || outputs != target->width)
-    throw std::invalid_argument("a linear op's matrices do not fill its output");
+  expect_equal("linear out width", target.width, outputs);
   instructions_.push_back(std::make_unique<LinearInstruction>(
-      linear_, values(x), target->rows, std::move(resolved), values(add), target));
+      linear_, input, target.rows, std::move(resolved), addend, &target));
+}
+
+FloatBuffer& Program::checked_qkv(const AttentionShape& shape, int32_t layer, int32_t qkv) {
+  expect(layer >= 0, "attention layer", layer, "at least 0");
+  expect_positive("attention num_kv_heads", shape.num_kv_heads);
+  expect(shape.num_heads > 0 && shape.num_heads % shape.num_kv_heads == 0, "attention num_heads",
+         shape.num_heads, "a positive multiple of num_kv_heads " +
+         std::to_string(shape.num_kv_heads));
+  expect(shape.head_dim > 0 && shape.head_dim % kLanes == 0, "attention head_dim", shape.head_dim,
+         "a positive multiple of " + std::to_string(kLanes));
+  expect(shape.window >= 0, "attention window", shape.window, "at least 0");
+  FloatBuffer& buffer = values("attention qkv", qkv);
+  const int64_t heads = shape.num_heads + 2 * int64_t{shape.num_kv_heads};
+  expect_rows("attention qkv", buffer.rows, RowKind::tokens);
+  expect(buffer.width % shape.head_dim == 0 && buffer.width / shape.head_dim == heads,
+         "attention qkv width", buffer.width,
+         std::to_string(heads) + " heads of " + std::to_string(shape.head_dim));
+  return buffer;
 }
 
 void Program::store_kv(const AttentionShape& shape, int32_t layer, int32_t rope, int32_t qkv) {
-  instructions_.push_back(std::make_unique<StoreKvInstruction>(
-      attention_, shape, layer, ropes_.at(static_cast<size_t>(rope)).get(), values(qkv)));
+  FloatBuffer& buffer = checked_qkv(shape, layer, qkv);
+  const RopeTable& table = *ropes_[checked_index("attention rope", rope, ropes_.size())];
+  expect(2 * int64_t{table.half_dim()} <= shape.head_dim, "rope dim", 2 * int64_t{table.half_dim()},
+         "at most head_dim " + std::to_string(shape.head_dim));
+  if (kv_needs_.num_layers != 0) {  // one cache serves all layers
+    expect_equal("attention num_kv_heads", shape.num_kv_heads, kv_needs_.num_kv_heads);
+    expect_equal("attention head_dim", shape.head_dim, kv_needs_.head_dim);
+  }
+  kv_needs_ = {std::max(kv_needs_.num_layers, int64_t{layer} + 1), shape.num_kv_heads,
+               shape.head_dim};
+  instructions_.push_back(
+      std::make_unique<StoreKvInstruction>(attention_, shape, layer, &table, &buffer));
 }
 
 void Program::attend(const AttentionShape& shape, int32_t layer, int32_t qkv, int32_t out) {
-  instructions_.push_back(std::make_unique<AttendInstruction>(attention_, shape, layer, values(qkv),
-                                                              values(out)));
+  const FloatBuffer& input = checked_qkv(shape, layer, qkv);
+  FloatBuffer& target = values("attention out", out);
+  expect_like("attention out", target, RowKind::tokens,
+              int64_t{shape.num_heads} * shape.head_dim);
+  instructions_.push_back(
+      std::make_unique<AttendInstruction>(attention_, shape, layer, &input, &target));
 }
 
 void Program::gated(int32_t x, Activation activation, const Sink& out) {
-  instructions_.push_back(
-      std::make_unique<GatedInstruction>(elementwise_, values(x), activation, sink(out)));
+  const FloatBuffer& input = values("gated x", x);
+  expect(input.width % 2 == 0, "gated x width", input.width, "even: gate and up side by side");
+  instructions_.push_back(std::make_unique<GatedInstruction>(
+      elementwise_, &input, activation, sink("gated", out, input.rows, input.width / 2)));
 }
 
 void Program::add(int32_t a, int32_t b, int32_t out) {
-  instructions_.push_back(
-      std::make_unique<AddInstruction>(elementwise_, values(a), values(b), values(out)));
+  FloatBuffer& target = values("add out", out);
+  const FloatBuffer& left = values("add a", a);
+  const FloatBuffer& right = values("add b", b);
+  expect_like("add a", left, target.rows, target.width);
+  expect_like("add b", right, target.rows, target.width);
+  instructions_.push_back(std::make_unique<AddInstruction>(elementwise_, &left, &right, &target));
 }
 
 void Program::scale(int32_t x, float factor, int32_t out) {
+  FloatBuffer& target = values("scale out", out);
+  const FloatBuffer& input = values("scale x", x);
+  expect_like("scale x", input, target.rows, target.width);
   instructions_.push_back(
-      std::make_unique<ScaleInstruction>(elementwise_, values(x), factor, values(out)));
+      std::make_unique<ScaleInstruction>(elementwise_, &input, factor, &target));
 }
 
 void Program::softcap(int32_t x, float cap, int32_t out) {
+  FloatBuffer& target = values("softcap out", out);
+  const FloatBuffer& input = values("softcap x", x);
+  expect_like("softcap x", input, target.rows, target.width);
   instructions_.push_back(
-      std::make_unique<SoftcapInstruction>(elementwise_, values(x), cap, values(out)));
+      std::make_unique<SoftcapInstruction>(elementwise_, &input, cap, &target));
 }
 
 void Program::copy_rows(int32_t x, int32_t out) {
-  instructions_.push_back(std::make_unique<CopyRowsInstruction>(values(x), values(out)));
+  FloatBuffer& target = values("copy_rows out", out);
+  const FloatBuffer& input = values("copy_rows x", x);
+  expect_equal("copy_rows x width", input.width, target.width);
+  // Other rows than its own are gathered, and the step lists rows of T.
+  if (target.rows != input.rows) expect_rows("copy_rows x", input.rows, RowKind::tokens);
+  instructions_.push_back(std::make_unique<CopyRowsInstruction>(&input, &target));
 }
 
 void Program::prepare_scratch(int threads) {
@@ -169,8 +276,9 @@ void Program::prepare_scratch(int threads) {
   size_t stride = 64;
   for (const auto& instruction : instructions_)
     stride = std::max(stride, round_up(instruction->scratch_bytes()));
-  workspace_bytes_ -= scratch_.bytes();
-  scratch_ = allocate(stride * static_cast<size_t>(threads));
+  AlignedBuffer scratch(checked_product({stride, static_cast<size_t>(threads)}));
+  workspace_bytes_ += scratch.bytes() - scratch_.bytes();
+  scratch_ = std::move(scratch);
   scratch_stride_ = stride;
   scratch_threads_ = threads;
   counters_ = std::vector<TileCounter>(instructions_.size());

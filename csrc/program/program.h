@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/isa.h"
@@ -19,7 +20,8 @@
 namespace farthing {
 
 // Built once by the lowering (src/farthing/program/lowering.py): buffers first, then instructions
-// in execution order. Buffers and ropes are named by the index the add_* call returned.
+// in execution order. Buffers and ropes are named by the index the add_* call returned. Every call
+// throws std::invalid_argument when its operands do not fit together.
 class Program {
  public:
   // max_rows: most rows of any kind in one pass; buffers have that many.
@@ -64,11 +66,19 @@ class Program {
   const FloatBuffer& float_buffer(int32_t index) const;
   int32_t vocab_size() const { return vocab_size_; }
 
+  // What the attention instructions need of the KV cache; zeros without any.
+  struct KvNeeds {
+    int64_t num_layers = 0;
+    int32_t num_kv_heads = 0, head_dim = 0;
+  };
+  const KvNeeds& kv_needs() const { return kv_needs_; }
+
  private:
-  FloatBuffer* values(int32_t index);  // null for -1; throws std::out_of_range
-  Int8Buffer* rounded(int32_t index);
-  RowSink sink(const Sink& sink);
-  AlignedBuffer allocate(size_t bytes);
+  FloatBuffer& values(const std::string& what, int32_t index);
+  Int8Buffer& rounded(const std::string& what, int32_t index);
+  RowSink sink(const std::string& what, const Sink& sink, RowKind rows, int32_t width);
+  FloatBuffer& checked_qkv(const AttentionShape& shape, int32_t layer, int32_t qkv);
+  AlignedBuffer allocate(size_t count, size_t element_bytes);  // for each of max_rows
   void prepare_scratch(int threads);
 
   const LinearKernels& linear_;
@@ -76,6 +86,7 @@ class Program {
   const ElementwiseKernels& elementwise_;
   int32_t max_rows_;
   int32_t vocab_size_ = 0;
+  KvNeeds kv_needs_;
   size_t workspace_bytes_ = 0;
   std::vector<std::unique_ptr<FloatBuffer>> floats_;
   std::vector<std::unique_ptr<Int8Buffer>> int8s_;

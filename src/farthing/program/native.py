@@ -66,7 +66,8 @@ def load_weights(
         for slot in program.weights:
             source = sources[slot.name]
             if len(slot.shape) == 1:
-                vector = np.ascontiguousarray(source.dequantize(), np.float32).reshape(-1)
+                with _native.FloatMode():
+                    vector = np.ascontiguousarray(source.dequantize(), np.float32).reshape(-1)
                 weights[slot.name] = vector
                 size = vector.nbytes
             else:
@@ -85,7 +86,8 @@ def _pack(source: WeightSource, threads: ThreadPoolExecutor) -> _native.Matrix:
     step = max(16, _CHUNK_BYTES // row_bytes // 16 * 16)  # whole row blocks
 
     def pack(start: int) -> None:
-        matrix.pack(start, source.read_rows(start, min(start + step, rows)))
+        with _native.FloatMode():  # reading may convert to fp16
+            matrix.pack(start, source.read_rows(start, min(start + step, rows)))
 
     for _ in threads.map(pack, range(0, rows, step)):
         pass
@@ -120,6 +122,17 @@ class KvCache:
         return self.pool.block_bytes
 
 
+def thread_team(num_threads: int) -> _native.ThreadPool:
+    """Threads to play passes on, the caller's included.
+
+    They wait in a spin where each has a core within the process's quota; more would spend the
+    time of those that work.
+
+    Raises ``RuntimeError`` when the system refuses a thread.
+    """
+    return _native.ThreadPool(num_threads, spin=num_threads <= machine.default_threads())
+
+
 class NativeExecutor:
     """Plays one program over one set of weights.
 
@@ -139,9 +152,10 @@ class NativeExecutor:
         self.program = program
         self.weights = weights
         self.max_rows = max_rows
-        self._threads = _native.ThreadPool(num_threads)
+        self._threads = thread_team(num_threads)
         self._lowered = lower(program, lambda name: _activation_group(weights[name]))
-        self._native = _emit(self._lowered, weights, max_rows, isa or machine.active_isa())
+        with _native.FloatMode():  # constants round on their way, and rope frequencies are made
+            self._native = _emit(self._lowered, weights, max_rows, isa or machine.active_isa())
         self._outputs: dict[str, FloatArray] = {}
 
     @property
