@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "core/float_mode.h"
 
@@ -63,7 +64,8 @@ ThreadPool::ThreadPool(int num_threads, bool spin)
 
 ThreadPool::~ThreadPool() {
   if (getpid() != owner_pid_) {
-    for (std::thread& worker : workers_) worker.detach();
+    // The workers exist in the parent only: neither to be joined here nor, by pthreads, detached.
+    new std::vector<std::thread>(std::move(workers_));
     return;
   }
   stop();

@@ -50,3 +50,33 @@ def test_threads_spin_only_within_the_quota(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_thread_count_outside_its_range_is_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"num_threads={count} must be from 1 to 1024"):
         _native.ThreadPool(count, spin=True)
+
+
+def test_a_forked_child_is_told_to_load_again_and_ends_cleanly() -> None:
+    child = (
+        "import os\n"
+        "import numpy as np\n"
+        "from farthing import _native\n"
+        "team = _native.ThreadPool(3, False)\n"
+        "kv = _native.KvPool('fp16', 1, 1, 16, 1)\n"
+        "program = _native.Program(1, _native.isa())\n"
+        "table = _native.Matrix('f32', 4, 16)\n"
+        "program.embed(table, program.output('T', 16))\n"
+        "one = np.zeros(1, np.int32)\n"
+        "def run():\n"
+        "    program.run(team, kv, one, one, np.array([0, 1], np.int32), one[None], one[:0],\n"
+        "                one[:0], [np.empty((1, 16), np.float32)])\n"
+        "run()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    try:\n"
+        "        run()\n"
+        "    except RuntimeError as error:\n"
+        "        assert 'forked child' in str(error)\n"
+        "        del team\n"
+        "        os._exit(7)\n"
+        "    os._exit(1)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
+        "run()\n"
+    )
+    subprocess.run([sys.executable, "-c", child], check=True, timeout=60)
