@@ -107,6 +107,8 @@ def test_ctrl_c_ends_quietly_with_130(environment: dict[str, str]) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
+        # A test run in the background of a shell has Ctrl-C ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     time.sleep(1.5)  # it now waits for its stdin
     assert process.poll() is None

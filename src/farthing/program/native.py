@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farthing import _native, machine
+from farthing.errors import FarthingError
 from farthing.program.lowering import Instruction, LoweredProgram, lower
 from farthing.program.ops import (
     Add,
@@ -128,16 +129,19 @@ def thread_team(num_threads: int) -> _native.ThreadPool:
     They wait in a spin where each has a core within the process's quota; more would spend the
     time of those that work.
 
-    Raises ``RuntimeError`` when the system refuses a thread.
+    Raises :class:`FarthingError` when the system refuses a thread.
     """
-    return _native.ThreadPool(num_threads, spin=num_threads <= machine.default_threads())
+    try:
+        return _native.ThreadPool(num_threads, spin=num_threads <= machine.default_threads())
+    except RuntimeError as error:
+        raise FarthingError(f"num_threads={num_threads}: {error}") from None
 
 
 class NativeExecutor:
     """Plays one program over one set of weights.
 
     ``max_rows`` bounds the rows of a pass and so the workspace, which does not depend on the
-    length of any context. Safe to call from several threads; passes run one after another.
+    length of any context. One caller at a time: a pass overwrites the last one's results.
     """
 
     def __init__(
