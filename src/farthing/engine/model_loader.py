@@ -19,7 +19,7 @@ from farthing.errors import (
 )
 from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoint
 from farthing.models.registry import build_program, supported_architectures
-from farthing.program.native import KvCache, KvDtype, NativeExecutor, load_weights
+from farthing.program.native import FloatMode, KvCache, KvDtype, NativeExecutor, load_weights
 from farthing.program.ops import Attention, Program, Rows
 from farthing.tokenization.tokenizer import Tokenizer
 
@@ -75,9 +75,10 @@ def load_model(
         raise InvalidParameterError(
             f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of fp16, fp32"
         )
-    checkpoint = open_checkpoint(path, supported_architectures())
-    config = checkpoint.config
-    program = build_program(config)
+    with FloatMode():  # numbers of the configuration are read to the same bits
+        checkpoint = open_checkpoint(path, supported_architectures())
+        config = checkpoint.config
+        program = build_program(config)
     check_tensors(checkpoint, program.weights)
     if config.head_dim % HEAD_DIM_MULTIPLE:
         raise UnsupportedOperationError(

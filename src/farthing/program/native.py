@@ -32,6 +32,9 @@ from farthing.program.step import StepBatch, StepOutput
 
 FloatArray = NDArray[np.float32]
 KvDtype = Literal["fp16", "fp32"]
+FloatMode = _native.FloatMode
+"""Context manager: rounding and denormal mode of the numerics, the caller's restored after it."""
+
 NativeWeight = _native.Matrix | FloatArray
 
 
@@ -67,7 +70,7 @@ def load_weights(
         for slot in program.weights:
             source = sources[slot.name]
             if len(slot.shape) == 1:
-                with _native.FloatMode():
+                with FloatMode():
                     vector = np.ascontiguousarray(source.dequantize(), np.float32).reshape(-1)
                 weights[slot.name] = vector
                 size = vector.nbytes
@@ -87,7 +90,7 @@ def _pack(source: WeightSource, threads: ThreadPoolExecutor) -> _native.Matrix:
     step = max(16, _CHUNK_BYTES // row_bytes // 16 * 16)  # whole row blocks
 
     def pack(start: int) -> None:
-        with _native.FloatMode():  # reading may convert to fp16
+        with FloatMode():  # reading may convert to fp16
             matrix.pack(start, source.read_rows(start, min(start + step, rows)))
 
     for _ in threads.map(pack, range(0, rows, step)):
@@ -158,7 +161,7 @@ class NativeExecutor:
         self.max_rows = max_rows
         self._threads = thread_team(num_threads)
         self._lowered = lower(program, lambda name: _activation_group(weights[name]))
-        with _native.FloatMode():  # constants round on their way, and rope frequencies are made
+        with FloatMode():  # constants round on their way, and rope frequencies are made
             self._native = _emit(self._lowered, weights, max_rows, isa or machine.active_isa())
         self._outputs: dict[str, FloatArray] = {}
 
