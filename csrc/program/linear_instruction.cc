@@ -38,9 +38,10 @@ int32_t LinearInstruction::plan(const Step& step, int threads) {
   int32_t total_blocks = 0;
   for (const LinearSegment& s : segments_) total_blocks += row_blocks(*s.matrix);
   const size_t cols = static_cast<size_t>(segments_.front().matrix->view().cols);
-  const int32_t fit = static_cast<int32_t>(kActivationBytes / cols) / 8 * 8;
-  const int32_t rows_per_tile = std::min(rows, std::max(kMinRowsPerTile, fit));
-  const int32_t row_tiles = (rows + rows_per_tile - 1) / rows_per_tile;
+  const int32_t fit = std::max(kMinRowsPerTile, static_cast<int32_t>(kActivationBytes / cols));
+  const int32_t row_tiles = (rows + fit - 1) / fit;
+  // Equal tiles, of whole kernel tiles of 8 rows.
+  const int32_t rows_per_tile = ((rows + row_tiles - 1) / row_tiles + 7) / 8 * 8;
   const int32_t block_tiles = std::max(1, kTilesPerThread * threads / row_tiles);
   const int32_t blocks_per_tile = std::max(1, (total_blocks + block_tiles - 1) / block_tiles);
 
