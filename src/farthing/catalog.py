@@ -24,6 +24,7 @@ __all__ = [
     "Progress",
     "UnfinishedModel",
     "find",
+    "find_to_fetch",
     "installed",
     "pull",
     "remove",
@@ -262,6 +263,12 @@ def find(name: str) -> CatalogEntry | None:
     return next((entry for entry in CATALOG if key in (entry.name, *entry.aliases)), None)
 
 
+def find_to_fetch(name_or_path: str | os.PathLike[str]) -> CatalogEntry | None:
+    """The entry that :func:`resolve` would fetch: None for a path that exists."""
+    text = os.fspath(name_or_path)
+    return find(text) if _existing_path(text) is None else None
+
+
 def resolve(
     name_or_path: str | os.PathLike[str],
     *,
@@ -338,8 +345,8 @@ def _resolve(
     refresh: bool,
 ) -> Path:
     text = os.fspath(name_or_path)
-    path = Path(text).expanduser() if text.startswith("~") else Path(text)
-    if text.strip() and _exists(path):
+    path = _existing_path(text)
+    if path is not None:
         return path
     entry = find(text)
     if entry is not None:
@@ -356,11 +363,14 @@ def _resolve(
     return fetch_reference(reference, settings, progress, refresh=refresh)
 
 
-def _exists(path: Path) -> bool:
+def _existing_path(text: str) -> Path | None:
+    if not text.strip():
+        return None
     try:
-        return path.exists()
-    except (OSError, ValueError):  # a name too long, or with a zero byte
-        return False
+        path = Path(text).expanduser() if text.startswith("~") else Path(text)
+        return path if path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, no such user
+        return None
 
 
 def _spells_path(text: str) -> bool:

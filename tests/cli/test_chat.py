@@ -138,7 +138,10 @@ def test_ctrl_c_ends_the_answer_and_keeps_the_chat(talk: Talk, tmp_path: Path) -
         terminal.expect("everything")
         terminal.expect(r"\S\s*\S\s*\S")  # some of the answer
         terminal.type(CTRL_C)
-        shown = terminal.expect(rf"(stopped|{NUMBERS})").group()
+        shown = terminal.expect(rf"(stopped|{NUMBERS}.*stopped)").group()
+        terminal.expect(PROMPT)
+        terminal.type("/stats" + ENTER)
+        terminal.expect(r"answers: 1, [1-9]\d* prompt tokens in [\d.]+ s, [1-9][\d,]* tokens in")
         terminal.expect(PROMPT)
         terminal.type("/set max_tokens 4" + ENTER)
         terminal.expect(r"max_tokens 4\s+seed")
@@ -149,7 +152,7 @@ def test_ctrl_c_ends_the_answer_and_keeps_the_chat(talk: Talk, tmp_path: Path) -
         save(terminal, tmp_path / "talk.json")
         terminal.type(CTRL_D)
         assert terminal.wait() == 0
-    assert shown == "stopped"
+    assert re.match(NUMBERS, shown)
     assert [role for role, _ in messages(tmp_path / "talk.json")][-4:-1] == [
         "user",
         "assistant",
@@ -208,6 +211,24 @@ def test_commands_change_the_conversation(talk: Talk, tmp_path: Path) -> None:
         terminal.type("n" + ENTER)
         terminal.expect("Nothing is saved")
     assert len(messages(path)) == 2
+
+
+def test_no_error_ends_the_conversation(talk: Talk, tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    with talk() as terminal:
+        for text, shows in (
+            ("/load ~nouser/x", "no home folder for '~nouser/x'"),
+            ("/save " + "n" * 300, "File name too long"),
+            (f"/load {deep}", "not JSON"),
+            ("/model ~nouser/x", "no file or folder"),
+            ("/model gemma-3-270m", "gemma-3-270m: architecture 'gemma3' is not supported"),
+        ):
+            terminal.type(text + ENTER)
+            terminal.expect(f"farthing: error: .*{shows}")
+            terminal.expect(PROMPT)
+        terminal.type(CTRL_D)
+        assert terminal.wait() == 0
 
 
 def test_another_model_takes_over_and_a_wrong_one_does_not(talk: Talk, tiny_model: str) -> None:
@@ -303,6 +324,22 @@ def test_who_declines_is_told_how_long_the_prompt_is(talk: Talk, tmp_path: Path,
         terminal.expect(PROMPT)
         save(terminal, tmp_path / "talk.json")
     assert len(messages(tmp_path / "talk.json")) == 2
+
+
+def test_a_question_of_nearly_the_whole_context_drops_what_is_before_it(
+    talk: Talk, llm: LLM
+) -> None:
+    question = "bread and butter and a penny"
+    context = llm.count_chat_tokens([{"role": "user", "content": question}]) + 4
+    assert context - 4 > context * 3 // 4
+    with talk("--max-model-len", str(context)) as terminal:
+        terminal.type(question + ENTER)
+        terminal.expect("the context is full")
+        terminal.expect(PROMPT)
+        terminal.type(question + ENTER)
+        terminal.expect(r"Drop the oldest 2 messages and go on\? \[Y/n\]")
+        terminal.type(ENTER)
+        terminal.expect(NUMBERS)
 
 
 def test_the_history_is_kept_for_the_next_chat(talk: Talk, home: Path) -> None:

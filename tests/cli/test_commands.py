@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from farthing.cli.conversation.commands import (
@@ -12,6 +14,7 @@ from farthing.cli.conversation.commands import (
     show_settings,
     split_command,
 )
+from farthing.cli.conversation.loop import Conversation
 from farthing.cli.conversation.session import Session
 from farthing.errors import InvalidParameterError
 
@@ -88,3 +91,10 @@ def test_settings_refuse_what_they_cannot_be(text: str) -> None:
     with pytest.raises(InvalidParameterError):
         change_setting(session, text)
     assert show_settings(session) == before
+
+
+@pytest.mark.parametrize("name", ["save", "load"])
+@pytest.mark.parametrize("file", ["", "a\0b", "~nouser/x"])
+def test_what_is_no_file_name_is_refused(name: str, file: str) -> None:
+    with pytest.raises(InvalidParameterError):
+        find_command(name).run(cast(Conversation, None), file)

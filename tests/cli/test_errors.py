@@ -89,6 +89,7 @@ def test_stdin_that_is_no_text_is_told(environment: dict[str, str]) -> None:
         ("run", "m", "p", "--max-tokens", "0"),
         ("run", "m", "p", "--temperature", "-1"),
         ("run", "m", "p", "--kv-cache-dtype", "int3"),
+        ("run", "m", "p", "--threads", "1025"),
         ("run", "m"),
         ("fly",),
     ],
@@ -117,7 +118,9 @@ def test_ctrl_c_ends_quietly_with_130(environment: dict[str, str]) -> None:
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
-@pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("--help",)])
+@pytest.mark.parametrize(
+    "arguments", [("list",), ("list", "--json"), ("--help",), ("run", "--help")]
+)
 def test_a_reader_that_leaves_is_no_error(
     environment: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
@@ -133,7 +136,48 @@ def test_a_reader_that_leaves_is_no_error(
     )
     os.close(writing)
     assert result.stderr == b""
-    assert result.returncode in (0, 1, 141)
+    assert result.returncode == 141
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "status"), [("list", 0), ("--help", 0), ("run m -", 2), ("chat -m m", 2)]
+)
+def test_closed_streams_are_no_bug(
+    environment: dict[str, str], arguments: str, status: int, closed: str
+) -> None:
+    result = subprocess.run(
+        ["sh", "-c", f'"$@" {arguments} {closed}', "sh", *COMMAND],
+        input="",
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == status
+    told = status == 2 and "2>&-" not in closed
+    problem = "farthing: error: the prompt is empty; give some text, or - to read stdin\n"
+    assert result.stderr == (problem if told else "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("run", "m", "hi", "--stop", "\udcff"), ("chat", "hi", "-m", "m", "--system", "\udcff")],
+)
+def test_arguments_that_are_no_text_are_told(
+    farthing: CommandLine, arguments: tuple[str, ...]
+) -> None:
+    assert_one_line(farthing.process(*arguments), "is not UTF-8 text")
+
+
+@pytest.mark.parametrize("verb", [("run", "{}", "hi"), ("chat", "hi", "-m", "{}"), ("show", "{}")])
+def test_a_model_that_cannot_run_is_refused_before_it_is_fetched(
+    farthing: CommandLine, home: Path, verb: tuple[str, ...]
+) -> None:
+    result = farthing(*(part.format("gemma3-270m") for part in verb))
+    assert_one_line(result, "gemma-3-270m: architecture 'gemma3' is not supp", "llama, qwen2")
+    assert not home.exists()
 
 
 def test_version(farthing: CommandLine) -> None:

@@ -95,6 +95,12 @@ def test_pull_offline_says_why_and_leaves_nothing(farthing: CommandLine, home: P
     assert not home.exists()
 
 
+def test_pull_notes_that_a_model_cannot_run(farthing: CommandLine) -> None:
+    note, *_, last = farthing("pull", "gemma-3-270m").stderr.splitlines()
+    assert note.startswith("gemma-3-270m: architecture 'gemma3' is not supported")
+    assert last.startswith("farthing: error: gemma-3-270m ")  # it is offline
+
+
 @pytest.mark.slow
 def test_pull_of_a_model_that_is_on_this_machine(farthing: CommandLine, qwen_gguf: Path) -> None:
     path = {"FARTHING_MODEL_PATH": str(qwen_gguf.parent)}

@@ -83,6 +83,9 @@ def test_a_saved_conversation_is_the_same_when_loaded(tmp_path: Path) -> None:
         ('{"messages": [{"role": "user", "content": null}]}', "message 1"),
         ('{"messages": ["x"]}', "message 1"),
         ('{"messages": [{"role": "user", "content": "x"}]}', "no answer"),
+        ('{"messages": [{"role": "user", "content": "\\ud800"}]}', "message 1 is not UTF-8"),
+        ('{"messages": [], "system": "\\udfff"}', "'system' is not UTF-8"),
+        ("[" * 100_000, "not JSON"),
     ],
 )
 def test_what_is_no_conversation_changes_nothing(
@@ -110,6 +113,26 @@ def test_saving_over_a_folder_leaves_no_other_file(tmp_path: Path) -> None:
     with pytest.raises(ConversationFileError):
         conversation(1, 2).save(tmp_path / "talk.json")
     assert [file.name for file in tmp_path.iterdir()] == ["talk.json"]
+
+
+@pytest.mark.parametrize("cause", ["half a character", "Ctrl-C"])
+def test_what_cannot_be_saved_leaves_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    session = conversation(1, 2)
+    expected: type[BaseException] = ConversationFileError
+    if cause == "Ctrl-C":
+        expected = KeyboardInterrupt
+
+        def replace(_path: Path, _target: Path) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Path, "replace", replace)
+    else:
+        session.messages[0]["content"] = "\ud800"
+    with pytest.raises(expected):
+        session.save(tmp_path / "talk.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_saved_conversation_is_plain_json(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from farthing.download.lock import file_lock
+from farthing.errors import DownloadError
 
 HOLD = """
 import sys
@@ -65,3 +66,19 @@ def test_many_threads_are_in_it_one_at_a_time(tmp_path: Path) -> None:
         thread.join(30)
     assert seen == [1] * 8
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[Path] = []
+
+    def mkdir(path: Path, **_: object) -> None:
+        tries.append(path)
+        assert len(tries) < 100, "it tries for ever"
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)  # as of a folder in /proc
+    folder = tmp_path / "locks"
+    with pytest.raises(DownloadError, match=str(folder)), file_lock(folder / "a.lock", refuse):
+        pytest.fail("there is no lock")

@@ -52,12 +52,13 @@ def chat(
     from farthing.cli.conversation.loop import Conversation
     from farthing.cli.conversation.reader import open_reader
     from farthing.cli.conversation.session import Session
-    from farthing.cli.generation import Sampling, read_prompt
+    from farthing.cli.generation import Sampling, read_prompt, require_utf8
     from farthing.cli.loading import LoadOptions, load
 
     if prompt is None and not sys.stdin.isatty():
         prompt = "-"
     text = None if prompt is None else read_prompt(prompt)
+    require_utf8("the system message", system or "")
     sampling = Sampling(temperature, max_tokens, seed, tuple(stop or ()))
     sampling.params()  # refuses what cannot be before anything is loaded
     session = Session(model or DEFAULT_MODEL, system, sampling)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farthing.cli.terminal import console, dim, human_bytes
+from farthing.errors import UnsupportedArchitectureError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -15,11 +16,29 @@ if TYPE_CHECKING:
 def fetch(model: str) -> Path:
     """Path of a model named or given by path; downloads it if it is not here.
 
-    Raises what :func:`farthing.catalog.resolve` raises.
+    Raises what :func:`farthing.catalog.resolve` raises, and UnsupportedArchitectureError before
+    it downloads what cannot be opened.
     """
     from farthing import catalog
 
+    problem = why_not_served(model)
+    if problem is not None:
+        raise UnsupportedArchitectureError(problem)
     return catalog.resolve(model, progress=DownloadBar())
+
+
+def why_not_served(model: str) -> str | None:
+    """What is wrong with a model of the catalog that has no program here; None: nothing known."""
+    from farthing import catalog
+    from farthing.models.registry import find_architecture
+
+    entry = catalog.find_to_fetch(model)
+    if entry is not None:
+        try:
+            find_architecture(entry.architecture)
+        except UnsupportedArchitectureError as error:
+            return f"{entry.name}: {error}"
+    return None
 
 
 def size_on_disk(path: Path) -> int:

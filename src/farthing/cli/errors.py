@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import typer
@@ -24,20 +26,31 @@ def report(message: str, *, kind: str = "error") -> None:
     print(f"farthing: {kind}: {' '.join(message.split())}", file=sys.stderr)
 
 
-def prepare_output() -> None:
-    """Lets a stream that cannot show a character show a question mark in its place."""
+def prepare_streams() -> None:
+    """Puts the null device in place of streams that the caller closed.
+
+    Lets an output that cannot show a character show a question mark in its place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest free number is the closed stream's own: no later file gets its output.
+            null = os.open(os.devnull, os.O_RDWR)
+            stream = open(null, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays
+            setattr(sys, name, stream)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def flush_output() -> None:
-    """Writes what is still buffered, or drops it if whoever read our output has left."""
+def flush_output() -> bool:
+    """Writes what is still buffered, or drops it and is False if whoever read it has left."""
     try:
         sys.stdout.flush()
+        return True
     except BrokenPipeError:
         # The interpreter flushes once more at its end and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
 
 
 class ErrorReportingGroup(TyperGroup):
@@ -48,34 +61,43 @@ class ErrorReportingGroup(TyperGroup):
         if len(args) == 2 and args[0] in self.commands and args[1] in ctx.help_option_names:
             # Parsing even this would load what coerces values, longer than all else it does.
             verb = self.commands[args[0]]
-            typer.echo(verb.get_help(typer.Context(verb, parent=ctx, info_name=args[0])))
+            with _quiet_broken_pipe():
+                typer.echo(verb.get_help(typer.Context(verb, parent=ctx, info_name=args[0])))
             ctx.exit()
         end = args.index("--") if "--" in args else len(args)
         options = [argument for argument in args[:end] if argument != "--debug"]
         if len(options) < end:
             args = ["--debug", *options, *args[end:]]
-        return list(super().parse_args(ctx, args))
+        with _quiet_broken_pipe():  # --help and --version write
+            return list(super().parse_args(ctx, args))
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb. Exit statuses: 2 for errors of use, 1 for bugs, 130 for Ctrl-C."""
         try:
-            return super().invoke(ctx)
+            with _quiet_broken_pipe():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
-        except BrokenPipeError:
-            flush_output()
-            raise typer.Exit(EXIT_BROKEN_PIPE) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] in ("typer", "click"):
                 raise  # usage errors and exits, which typer itself reports
             if ctx.params.get("debug"):
                 traceback.print_exception(error)
-            status, kind, message = _describe(error)
+            status, kind, message = describe_error(error)
         report(message, kind=kind)
         raise typer.Exit(status)
 
 
-def _describe(error: Exception) -> tuple[int, str, str]:
+@contextlib.contextmanager
+def _quiet_broken_pipe() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        flush_output()
+        raise typer.Exit(EXIT_BROKEN_PIPE) from None
+
+
+def describe_error(error: Exception) -> tuple[int, str, str]:
     """Exit status, kind and message of an error."""
     if isinstance(error, FarthingError):
         return EXIT_USER, "error", str(error)

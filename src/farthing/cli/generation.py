@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ class Sampling:
         """The engine's form. Raises InvalidParameterError for values that it cannot take."""
         from farthing.sampling.params import SamplingParams
 
+        for stop in self.stop:
+            require_utf8("a stop text", stop)
         return SamplingParams(
             temperature=self.temperature,
             max_tokens=self.max_tokens,
@@ -49,6 +52,14 @@ class Answer:
     interrupted: bool = False
 
 
+def require_utf8(what: str, text: str) -> None:
+    """Raises InvalidParameterError for the half characters that stand for bytes of no text."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidParameterError(f"{what} is not UTF-8 text") from None
+
+
 def read_prompt(prompt: str) -> str:
     """``prompt`` itself, or all of stdin if it is ``-``.
 
@@ -62,10 +73,7 @@ def read_prompt(prompt: str) -> str:
             problem = f"stdin is not UTF-8 text: byte {error.start} cannot be decoded"
             raise InvalidParameterError(problem) from None
         prompt = prompt.removesuffix("\n").removesuffix("\r")
-    try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidParameterError("the prompt is not UTF-8 text") from None
+    require_utf8("the prompt", prompt)
     if not prompt.strip():
         raise InvalidParameterError("the prompt is empty; give some text, or - to read stdin")
     return prompt
@@ -94,28 +102,60 @@ class InterruptOnce:
         self.pressed = True
 
 
+class _TokenClock:
+    """Counts and times the tokens of an answer that may not live to tell its metrics."""
+
+    def __init__(self) -> None:
+        self._start = self._first = self._last = time.monotonic()
+        self._tokens = 0
+
+    def count(self, tokens: int) -> None:
+        if tokens:
+            self._last = time.monotonic()
+            if not self._tokens:
+                self._first = self._last
+            self._tokens += tokens
+
+    def metrics(self) -> RequestMetrics | None:
+        """None if there was no token."""
+        from farthing.engine.outputs import RequestMetrics
+
+        if not self._tokens:
+            return None
+        return RequestMetrics(
+            completion_tokens=self._tokens,
+            prefill_seconds=self._first - self._start,
+            decode_seconds=self._last - self._first,
+        )
+
+
 def stream_answer(
     chunks: Iterable[StreamChunk],
     *,
     interrupt: InterruptOnce | None = None,
     write: Callable[[str], None] = write_text,
 ) -> Answer:
-    """Writes an answer as it comes and returns it whole. Closes ``chunks`` in any case."""
+    """Writes an answer as it comes and returns it whole. Closes ``chunks`` in any case.
+
+    The metrics of an interrupted answer are counted here and do not know the prompt's length.
+    """
+    clock = _TokenClock()
     pieces: list[str] = []
     finish_reason: str | None = None
     metrics: RequestMetrics | None = None
     try:
         for chunk in chunks:
+            clock.count(len(chunk.token_ids))
             pieces.append(chunk.text)
             write(chunk.text)
             finish_reason = chunk.finish_reason or finish_reason
             metrics = chunk.metrics or metrics
             if interrupt is not None and interrupt.pressed and finish_reason is None:
-                return Answer("".join(pieces), None, metrics, interrupted=True)
+                return Answer("".join(pieces), None, metrics or clock.metrics(), interrupted=True)
     except KeyboardInterrupt:
         if interrupt is None:
             raise
-        return Answer("".join(pieces), None, metrics, interrupted=True)
+        return Answer("".join(pieces), None, metrics or clock.metrics(), interrupted=True)
     finally:
         close = getattr(chunks, "close", None)
         if close is not None:

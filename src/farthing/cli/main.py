@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from farthing.cli.chat import chat
 from farthing.cli.doctor.command import doctor
-from farthing.cli.errors import ErrorReportingGroup, flush_output, prepare_output
+from farthing.cli.errors import EXIT_BROKEN_PIPE, ErrorReportingGroup, flush_output, prepare_streams
 from farthing.cli.list import list_models
 from farthing.cli.pull import pull
 from farthing.cli.rm import rm
@@ -54,8 +55,9 @@ app.command("doctor")(doctor)
 
 def main() -> None:
     """Entry point of the installed command."""
-    prepare_output()
+    prepare_streams()
     try:
         app(prog_name="farthing")
     finally:
-        flush_output()
+        if not flush_output():
+            sys.exit(EXIT_BROKEN_PIPE)

@@ -63,6 +63,7 @@ Threads = Annotated[
     typer.Option(
         "--threads",
         min=1,
+        max=1024,
         metavar="N",
         help="Threads to compute with; by default one per core this process may use.",
         show_default=False,

@@ -25,9 +25,12 @@ def pull(
     Its SHA-256 is checked. A download that broke off goes on where it stopped.
     """
     from farthing import catalog
-    from farthing.cli.download import DownloadBar, size_on_disk
-    from farthing.cli.terminal import human_bytes, write_json
+    from farthing.cli.download import DownloadBar, size_on_disk, why_not_served
+    from farthing.cli.terminal import dim, human_bytes, write_json
 
+    problem = why_not_served(name)
+    if problem is not None:
+        dim(f"{problem}; it is fetched all the same")
     path = catalog.pull(name, progress=DownloadBar())
     nbytes = size_on_disk(path)
     if json:

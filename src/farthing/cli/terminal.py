@@ -17,9 +17,13 @@ def console(*, stderr: bool = False) -> Console:
     """A rich console on stdout or stderr; lines are never folded when nobody looks at them."""
     from rich.console import Console
 
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # rich would exit 1; ErrorReportingGroup knows better
+
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 10_000
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return PipeConsole(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def dim(text: str) -> None:

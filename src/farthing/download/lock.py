@@ -9,25 +9,37 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from farthing.errors import DownloadError
+
 _POLL = 0.1  # seconds
+_TRIES = 10  # to make a folder that others remove meanwhile
 
 
 @contextlib.contextmanager
 def file_lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold the lock at ``path``; ``on_wait`` is called once if another process holds it.
 
-    ``on_wait`` may raise to give up. The system frees the lock of a process that died. The file
-    is removed on release: a process that got the lock of a removed file sees so and starts over.
+    ``on_wait`` may raise to give up. Raises DownloadError if the folder cannot be made. The system
+    frees the lock of a process that died. The file is removed on release: a process that got the
+    lock of a removed file sees so and starts over.
     """
     waited = False
+    failures = 0
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except (FileExistsError, FileNotFoundError):
+        except (FileExistsError, FileNotFoundError) as error:
             if path.parent.is_file():
                 raise
-            continue  # another process removed the folder between two calls
+            # Another process removed the folder between two calls, or it cannot be made at all.
+            failures += 1
+            if failures == _TRIES:
+                problem = f"the folder {path.parent} cannot be made: {error.strerror}"
+                raise DownloadError(problem) from error
+            time.sleep(_POLL / 10)
+            continue
+        failures = 0
         if _try_lock(descriptor):
             if _same_file(descriptor, path):
                 break

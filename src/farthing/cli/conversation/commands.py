@@ -136,7 +136,12 @@ def _load(conversation: Conversation, text: str) -> str:
 def _path(command: str, text: str) -> Path:
     if not text:
         raise InvalidParameterError(f"/{command} needs a file name")
-    return Path(text).expanduser()
+    if "\0" in text:
+        raise InvalidParameterError("a file name has no zero byte")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # no such user
+        raise InvalidParameterError(f"no home folder for '{text}'") from None
 
 
 def _stats(conversation: Conversation, _text: str) -> str:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from farthing.cli.conversation.commands import find_command, split_command
 from farthing.cli.download import fetch
-from farthing.cli.errors import report
+from farthing.cli.errors import describe_error, report
 from farthing.cli.generation import Answer, InterruptOnce, describe_metrics, stream_answer
 from farthing.cli.loading import LoadOptions, load
 from farthing.cli.terminal import dim, write_text
-from farthing.errors import FarthingError
 
 if TYPE_CHECKING:
     from farthing.cli.conversation.reader import Reader
@@ -38,7 +37,7 @@ class Conversation:
         self._finish(answer)
 
     def talk(self, reader: Reader) -> None:
-        """Answers until the user leaves. Errors a user can cause are told and survived."""
+        """Answers until the user leaves. Errors are told and survived."""
         self._reader = reader
         dim(self.describe_model())
         dim("/help lists the commands, Ctrl-D leaves.")
@@ -55,8 +54,11 @@ class Conversation:
             try:
                 if not self._take(text):
                     return
-            except FarthingError as error:
-                report(str(error))
+            except BrokenPipeError:
+                raise  # nobody is there to talk with
+            except Exception as error:  # whatever it is, what was said so far must not be lost
+                _, kind, message = describe_error(error)
+                report(message, kind=kind)
 
     def confirm(self, question: str) -> bool:
         """Whether the user agrees; without a reader nobody can."""
@@ -138,17 +140,25 @@ class Conversation:
         with InterruptOnce() as interrupt:
             chunks = self.llm.chat_stream(self.session.for_model(), self.session.sampling.params())
             answer = stream_answer(chunks, interrupt=interrupt)
+        if answer.interrupted and answer.metrics is not None:
+            answer.metrics.prompt_tokens = self.llm.count_chat_tokens(self.session.for_model())
         self._finish(answer)
         return answer
 
     def _trim(self, purpose: str) -> bool:
-        """Drops the oldest turns if the user agrees, until a quarter of the context is free."""
-        room = self.llm.context_length * 3 // 4
-        count = self.session.droppable(self.llm.count_chat_tokens, room)
+        """Drops the oldest turns if the user agrees, until a quarter of the context is free.
+
+        If the last question alone is longer than that, until it fits.
+        """
+        context = self.llm.context_length
+        count_tokens = self.llm.count_chat_tokens
+        count = self.session.droppable(count_tokens, context * 3 // 4)
+        if count == 0:  # a long question: one token to answer with is better than none
+            count = self.session.droppable(count_tokens, context - 1)
         if count == 0:
             return False
         question = (
-            f"The context of {self.llm.context_length:,} tokens is full. "
+            f"The context of {context:,} tokens is full. "
             f"Drop the oldest {count} messages {purpose}?"
         )
         if not self.confirm(question):

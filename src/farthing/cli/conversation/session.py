@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farthing.cli.generation import Answer, Sampling
-from farthing.errors import FarthingError
+from farthing.cli.generation import Answer, Sampling, require_utf8
+from farthing.errors import FarthingError, InvalidParameterError
 
 if TYPE_CHECKING:
     from farthing.engine.outputs import RequestMetrics
@@ -104,10 +104,14 @@ class Session:
                 temporary = Path(file.name)
                 file.write(text)
             temporary.replace(path)
-        except OSError as error:
+        except BaseException as error:
             if temporary is not None:
                 temporary.unlink(missing_ok=True)
-            raise ConversationFileError(f"{path}: {error.strerror}") from error
+            if isinstance(error, OSError):
+                raise ConversationFileError(f"{path}: {error.strerror}") from error
+            if isinstance(error, UnicodeEncodeError):
+                raise ConversationFileError(f"{path}: a message is not UTF-8 text") from error
+            raise
 
     def load(self, path: Path) -> None:
         """Takes system message and messages of a saved conversation in place of the present ones.
@@ -119,7 +123,7 @@ class Session:
             content = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ConversationFileError(f"{path}: {error.strerror}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConversationFileError(f"{path}: not JSON: {error}") from error
         self.system, self.messages = _parse(path, content)
 
@@ -130,6 +134,7 @@ def _parse(path: Path, content: Any) -> tuple[str | None, list[Message]]:
     system = content.get("system")
     if not isinstance(system, str | None):
         raise ConversationFileError(f"{path}: 'system' is not text")
+    _require_text(path, "'system'", system or "")
     messages: list[Message] = []
     for index, message in enumerate(content["messages"]):
         expected = _ROLES[index % 2]
@@ -138,7 +143,16 @@ def _parse(path: Path, content: Any) -> tuple[str | None, list[Message]]:
             raise ConversationFileError(
                 f"{path}: message {index + 1} is not one of role '{expected}' with text 'content'"
             )
+        _require_text(path, f"message {index + 1}", message["content"])
         messages.append({"role": expected, "content": message["content"]})
     if len(messages) % 2:
         raise ConversationFileError(f"{path}: the last question has no answer")
     return system, messages
+
+
+def _require_text(path: Path, what: str, text: str) -> None:
+    """JSON can spell half a character, which neither a tokenizer nor a file takes."""
+    try:
+        require_utf8(what, text)
+    except InvalidParameterError as error:
+        raise ConversationFileError(f"{path}: {error}") from None
