@@ -334,10 +334,10 @@ def test_a_question_of_nearly_the_whole_context_drops_what_is_before_it(
     assert context - 4 > context * 3 // 4
     with talk("--max-model-len", str(context)) as terminal:
         terminal.type(question + ENTER)
-        terminal.expect("the context is full")
+        terminal.expect(r"the context is\s+full")
         terminal.expect(PROMPT)
         terminal.type(question + ENTER)
-        terminal.expect(r"Drop the oldest 2 messages and go on\? \[Y/n\]")
+        terminal.expect(r"Drop the oldest 2\s+messages\s+and\s+go\s+on\?\s+\[Y/n\]")
         terminal.type(ENTER)
         terminal.expect(NUMBERS)
 
