@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import farthing
 from support.native_runs import NativeModel, assert_same_bits
 from support.tiny_models import make_tiny_model
 
@@ -94,8 +96,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def child_logits(mode: str, model: Path, out: Path) -> np.ndarray:
     command = [sys.executable, "-c", CHILD, mode, str(model), str(out)]
-    root = Path(__file__).parents[1]
-    environment = {"PYTHONPATH": f"{root}:{root.parent / 'src'}"}
+    places = [Path(__file__).parents[1], Path(farthing.__file__).parents[1]]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
     child = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert child.returncode == 0, child.stderr
     return np.load(out)
