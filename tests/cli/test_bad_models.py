@@ -169,3 +169,12 @@ def test_a_limit_of_the_address_space_is_kept(
     run = ("-c", LIMITED, str(limit), *COMMAND, "run", tiny_model, "hi")
     assert_told(child(*run), home, "MiB are available")
     assert_traced(child(*run, "--debug"), home, "InsufficientMemoryError")
+
+
+@pytest.mark.parametrize("head_dim", [8, 24])
+def test_heads_no_kernel_can_hold_are_refused_with_the_number(
+    farthing: CommandLine, home: Path, tmp_path: Path, head_dim: int
+) -> None:
+    path = write_model(tmp_path / "model.gguf", head_dim=head_dim)
+    result = farthing("run", str(path), "hi", "-n", "1")
+    assert_told(result, home, str(path), f"heads of {head_dim} dimensions", "multiple of 16")
