@@ -145,7 +145,7 @@ fetch_file(model, DownloadSettings.from_environment(), Killed())
 """
 
 
-@pytest.mark.parametrize(("mark_bytes", "kept"), [(1, 200_000), (10**9, 0)])
+@pytest.mark.parametrize(("mark_bytes", "kept"), [(1, 250_000), (10**9, 0)])
 def test_a_killed_process_leaves_what_the_next_uses_or_removes(
     hub: Any,
     settings: Settings,

@@ -161,11 +161,11 @@ def _transfer(
             if partial.offset + len(chunk) > partial.size:
                 raise SourceUnavailable(f"more than the announced {partial.size:,} bytes came")
             partial.write(chunk)
-            tick(partial.offset)
             now = time.monotonic()
             if partial.offset - marked >= _MARK_BYTES or now - at >= _MARK_SECONDS:
                 partial.mark()
                 marked, at = partial.offset, now
+            tick(partial.offset)
 
 
 def _check_status(response: Any, url: str, partial: PartialFile) -> None:
