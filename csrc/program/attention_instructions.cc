@@ -19,6 +19,13 @@ int32_t StoreKvInstruction::plan(const Step& step, int threads) {
   return tiling_.tiles();
 }
 
+void StoreKvInstruction::normalize(const HeadNorm& norm, float* heads, int32_t num_heads) const {
+  const int32_t width = static_cast<int32_t>(norm.weight.size());
+  if (width == 0) return;
+  for (int32_t i = 0; i < num_heads * shape_.head_dim; i += width)
+    elementwise_.rms_norm_row(heads + i, norm.weight.data(), norm.eps, width, heads + i);
+}
+
 void StoreKvInstruction::run(int32_t tile, const Step& step, uint8_t*) const {
   const Range range = tiling_.at(tile);
   const AttentionShape& s = shape_;
@@ -26,9 +33,12 @@ void StoreKvInstruction::run(int32_t tile, const Step& step, uint8_t*) const {
     float* q = qkv_->row(row);
     float* k = q + s.num_heads * s.head_dim;
     float* v = k + s.num_kv_heads * s.head_dim;
+    normalize(q_norm_, q, s.num_heads);
+    normalize(k_norm_, k, s.num_kv_heads);
     // Key heads follow the query heads, so one call rotates both.
-    kernels_.rope_row(q, s.num_heads + s.num_kv_heads, s.head_dim, rope_->cos->row(row),
-                      rope_->sin->row(row), rope_->half_dim());
+    if (rope_)
+      kernels_.rope_row(q, s.num_heads + s.num_kv_heads, s.head_dim, rope_->cos->row(row),
+                        rope_->sin->row(row), rope_->half_dim());
     const int32_t position = step.positions[row];
     const int32_t* table = step.block_tables + static_cast<size_t>(step.table_stride) *
                                                    sequence_of_row_[static_cast<size_t>(row)];

@@ -1,9 +1,11 @@
 // Rope table, rope with the KV store, and paged attention.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "kernels/attention/attention.h"
+#include "kernels/elementwise/elementwise.h"
 #include "program/instruction.h"
 #include "program/row_instructions.h"
 
@@ -31,19 +33,39 @@ class RopeTableInstruction : public RowInstruction {
   const RopeTable* table_;
 };
 
-// Rotates q and k in place and stores k and v. All of it precedes the reading (a barrier between).
+// Norm of query or key vectors before rope. `weight` is as wide as a head (each head by itself) or
+// as all heads together; empty: no norm.
+struct HeadNorm {
+  std::vector<float> weight;
+  float eps = 0.0f;
+};
+
+// Norms, rotates (unless `rope` is null) q and k in place and stores k and v. All of it precedes
+// the reading (a barrier between).
 class StoreKvInstruction : public Instruction {
  public:
-  StoreKvInstruction(const AttentionKernels& kernels, const AttentionShape& shape, int32_t layer,
+  StoreKvInstruction(const AttentionKernels& kernels, const ElementwiseKernels& elementwise,
+                     const AttentionShape& shape, int32_t layer, HeadNorm q_norm, HeadNorm k_norm,
                      const RopeTable* rope, FloatBuffer* qkv)
-      : kernels_(kernels), shape_(shape), layer_(layer), rope_(rope), qkv_(qkv) {}
+      : kernels_(kernels),
+        elementwise_(elementwise),
+        shape_(shape),
+        layer_(layer),
+        q_norm_(std::move(q_norm)),
+        k_norm_(std::move(k_norm)),
+        rope_(rope),
+        qkv_(qkv) {}
   int32_t plan(const Step& step, int threads) override;
   void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
 
  private:
+  void normalize(const HeadNorm& norm, float* heads, int32_t num_heads) const;
+
   const AttentionKernels& kernels_;
+  const ElementwiseKernels& elementwise_;
   AttentionShape shape_;
   int32_t layer_;
+  HeadNorm q_norm_, k_norm_;
   const RopeTable* rope_;
   FloatBuffer* qkv_;
   std::vector<int32_t> sequence_of_row_;

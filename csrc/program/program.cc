@@ -36,6 +36,13 @@ void expect_like(const std::string& what, const FloatBuffer& buffer, RowKind row
   expect_equal(what + " width", buffer.width, width);
 }
 
+void expect_norm(const std::string& what, const HeadNorm& norm, int32_t heads, int32_t head_dim) {
+  const int64_t width = static_cast<int64_t>(norm.weight.size());
+  expect(width == 0 || width == head_dim || width == int64_t{heads} * head_dim, what + " width",
+         width, "0, " + std::to_string(head_dim) + " or " +
+         std::to_string(int64_t{heads} * head_dim));
+}
+
 }  // namespace
 
 Program::Program(Isa isa, int32_t max_rows)
@@ -206,11 +213,17 @@ FloatBuffer& Program::checked_qkv(const AttentionShape& shape, int32_t layer, in
   return buffer;
 }
 
-void Program::store_kv(const AttentionShape& shape, int32_t layer, int32_t rope, int32_t qkv) {
+void Program::store_kv(const AttentionShape& shape, int32_t layer, HeadNorm q_norm,
+                       HeadNorm k_norm, int32_t rope, int32_t qkv) {
   FloatBuffer& buffer = checked_qkv(shape, layer, qkv);
-  const RopeTable& table = *ropes_[checked_index("attention rope", rope, ropes_.size())];
-  expect(2 * int64_t{table.half_dim()} <= shape.head_dim, "rope dim", 2 * int64_t{table.half_dim()},
-         "at most head_dim " + std::to_string(shape.head_dim));
+  expect_norm("attention q_norm", q_norm, shape.num_heads, shape.head_dim);
+  expect_norm("attention k_norm", k_norm, shape.num_kv_heads, shape.head_dim);
+  const RopeTable* table = nullptr;
+  if (rope != -1) {
+    table = ropes_[checked_index("attention rope", rope, ropes_.size())].get();
+    expect(2 * int64_t{table->half_dim()} <= shape.head_dim, "rope dim",
+           2 * int64_t{table->half_dim()}, "at most head_dim " + std::to_string(shape.head_dim));
+  }
   if (kv_needs_.num_layers != 0) {  // one cache serves all layers
     expect_equal("attention num_kv_heads", shape.num_kv_heads, kv_needs_.num_kv_heads);
     expect_equal("attention head_dim", shape.head_dim, kv_needs_.head_dim);
@@ -218,7 +231,8 @@ void Program::store_kv(const AttentionShape& shape, int32_t layer, int32_t rope,
   kv_needs_ = {std::max(kv_needs_.num_layers, int64_t{layer} + 1), shape.num_kv_heads,
                shape.head_dim};
   instructions_.push_back(
-      std::make_unique<StoreKvInstruction>(attention_, shape, layer, &table, &buffer));
+      std::make_unique<StoreKvInstruction>(attention_, elementwise_, shape, layer,
+                                           std::move(q_norm), std::move(k_norm), table, &buffer));
 }
 
 void Program::attend(const AttentionShape& shape, int32_t layer, int32_t qkv, int32_t out) {

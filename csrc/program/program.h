@@ -48,7 +48,9 @@ class Program {
   void rms_norm(int32_t x, std::vector<float> weight, float eps, const Sink& out);
   void quantize(int32_t x, const Sink& out);
   void linear(int32_t x, std::vector<Segment> segments, int32_t add, int32_t out);
-  void store_kv(const AttentionShape& shape, int32_t layer, int32_t rope, int32_t qkv);
+  // rope: what add_rope returned, or -1 for none.
+  void store_kv(const AttentionShape& shape, int32_t layer, HeadNorm q_norm, HeadNorm k_norm,
+                int32_t rope, int32_t qkv);
   void attend(const AttentionShape& shape, int32_t layer, int32_t qkv, int32_t out);
   void gated(int32_t x, Activation activation, const Sink& out);
   void add(int32_t a, int32_t b, int32_t out);

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+Activation = Literal["silu", "gelu_tanh"]
 
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
     """How the base inverse frequencies are changed, fixed at load (never by current length).
 
-    ``kind`` ``linear`` divides all of them by ``factor``; ``llama3`` is the wavelength-dependent
-    rule of Llama 3.1 (Hugging Face ``rope_type`` ``llama3``); ``factors`` divides frequency i by
-    ``factors[i]`` (the ``rope_freqs.weight`` tensor of a GGUF file).
+    ``linear`` divides all of them by ``factor``; ``llama3`` is the wavelength-dependent rule of
+    Llama 3.1 (Hugging Face ``rope_type`` ``llama3``); ``yarn`` blends kept and divided frequencies
+    between the dimensions that turn ``beta_fast`` and ``beta_slow`` times within the original
+    context (Peng et al. 2023, "YaRN", section 3.2); ``factors`` divides frequency i by
+    ``factors[i]`` (the ``rope_freqs.weight`` tensor of a GGUF file); ``longrope`` (Ding et al.
+    2024) by ``factors[i]`` where the model is run with more than the original context and by
+    ``short_factors[i]`` otherwise: see :meth:`Rope.at_context`.
+
+    ``magnitude`` multiplies the rotated vectors (the attention factor of YaRN and longrope).
     """
 
-    kind: Literal["linear", "llama3", "factors"]
+    kind: Literal["linear", "llama3", "yarn", "factors", "longrope"]
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_context_length: int = 8192
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True  # YaRN: the blend begins and ends at whole dimensions
     factors: tuple[float, ...] = ()
+    short_factors: tuple[float, ...] = ()
+    magnitude: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +44,25 @@ class Rope:
     dim: int
     scaling: RopeScaling | None = None
 
+    def at_context(self, length: int) -> Rope:
+        """The rope of a model that is run with a context of ``length`` tokens.
+
+        Chooses the factors of ``longrope``; other kinds do not depend on the context.
+        """
+        scaling = self.scaling
+        if scaling is None or scaling.kind != "longrope":
+            return self
+        long = length > scaling.original_context_length
+        factors = scaling.factors if long else scaling.short_factors
+        return replace(self, scaling=replace(scaling, kind="factors", factors=factors))
+
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The numbers of a decoder-only transformer. Widths in elements, lengths in tokens."""
+    """The numbers of a decoder-only transformer. Widths in elements, lengths in tokens.
+
+    A default means: as in Llama.
+    """
 
     architecture: str  # registry key: "llama", "qwen2", ...
     num_layers: int
@@ -47,7 +75,44 @@ class ModelConfig:
     context_length: int
     rms_norm_eps: float
     rope: Rope
+    local_rope: Rope | None = None  # of sliding layers, where they have one of their own
+    rope_layers: tuple[bool, ...] = ()  # which layers rotate; empty: all
+    sliding_window: int | None = None  # positions a sliding layer sees, the token's own included
+    sliding_layers: tuple[bool, ...] = ()  # which layers slide; empty: all, if there is a window
     attention_bias: bool = False  # q, k and v projections have biases
+    attention_scale: float | None = None  # of scores; None: head_dim ** -0.5
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0  # of what each block adds to the residual stream
+    logit_scale: float = 1.0
+    activation: Activation = "silu"
     tie_word_embeddings: bool = False
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+    def window(self, layer: int) -> int | None:
+        """Positions that ``layer`` sees, or None for all."""
+        return self.sliding_window if self._slides(layer) else None
+
+    def layer_rope(self, layer: int) -> Rope | None:
+        """Rotary embedding of ``layer``, or None where nothing is rotated."""
+        if self.rope_layers and not self.rope_layers[layer]:
+            return None
+        if self.local_rope is not None and self._slides(layer):
+            return self.local_rope
+        return self.rope
+
+    def at_context(self, length: int) -> ModelConfig:
+        """The configuration of the model when it is run with a context of ``length`` tokens."""
+        local = self.local_rope
+        return replace(
+            self,
+            rope=self.rope.at_context(length),
+            local_rope=None if local is None else local.at_context(length),
+        )
+
+    def _slides(self, layer: int) -> bool:
+        if self.sliding_window is None:
+            return False
+        return not self.sliding_layers or self.sliding_layers[layer]

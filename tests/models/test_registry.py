@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from farthing.config import ModelConfig, Rope, RopeScaling
 from farthing.errors import UnsupportedArchitectureError
 from farthing.models import registry
+from farthing.models.checkpoint.fields import Fields
+from farthing.models.checkpoint.huggingface_config import find_family
+from farthing.models.family import Family
 from farthing.program.listing import describe
+from farthing.program.ops import Attention
 
 CONFIG = ModelConfig(
     architecture="llama",
@@ -30,8 +35,7 @@ LLAMA_LISTING = """\
 %1 (T, 64) = rms_norm(%0, model.layers.0.input_layernorm.weight, eps=1e-05)
 %2 (T, 128) = linear(%1, model.layers.0.self_attn.{q,k,v}_proj.weight)
 %3 (T, 64) = attention(%2, layer=0, num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25, \
-rope=rope(theta=500000.0, dim=16, scaling=rope_scaling(kind=llama3, factor=8.0, \
-low_freq_factor=1.0, high_freq_factor=4.0, original_context_length=8192)))
+rope=rope(theta=500000.0, dim=16, scaling=rope_scaling(kind=llama3, factor=8.0)))
 %4 (T, 64) = linear(%3, model.layers.0.self_attn.o_proj.weight, add=%0)
 %5 (T, 64) = rms_norm(%4, model.layers.0.post_attention_layernorm.weight, eps=1e-05)
 %6 (T, 320) = linear(%5, model.layers.0.mlp.{gate,up}_proj.weight)
@@ -51,8 +55,7 @@ tap(%1, name=layers.0.attention_input)
 %2 (T, 128) = linear(%1, model.layers.0.self_attn.{q,k,v}_proj.weight, \
 biases=model.layers.0.self_attn.{q,k,v}_proj.bias)
 %3 (T, 64) = attention(%2, layer=0, num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25, \
-rope=rope(theta=1000000.0, dim=16, scaling=rope_scaling(kind=factors, factor=1.0, \
-low_freq_factor=1.0, high_freq_factor=4.0, original_context_length=8192, \
+rope=rope(theta=1000000.0, dim=16, scaling=rope_scaling(kind=factors, \
 factors=[1.0 .. 8.0: 8])))
 tap(%3, name=layers.0.attention_output)
 %4 (T, 64) = linear(%3, model.layers.0.self_attn.o_proj.weight, add=%0)
@@ -102,28 +105,56 @@ def test_equal_configurations_build_equal_programs() -> None:
 
 
 def test_names_in_the_table_are_unique() -> None:
-    table = registry.ARCHITECTURES
+    table = registry.FAMILIES
     for names in (
-        [a.name for a in table],
-        [a.gguf for a in table],
-        [name for a in table for name in a.hugging_face],
+        [family.name for family in table],
+        [family.gguf.architecture for family in table if family.gguf is not None],
+        [name for family in table for name in family.hugging_face.classes],
+        [name for family in table for name in family.hugging_face.model_types],
     ):
         assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("architecture", registry.ARCHITECTURES, ids=lambda a: a.name)
-def test_every_name_finds_its_architecture(architecture: registry.Architecture) -> None:
-    assert registry.find_architecture(architecture.name) is architecture
-    assert registry.find_gguf_architecture(architecture.gguf) is architecture
-    for name in architecture.hugging_face:
-        assert registry.find_hugging_face_architecture(name) is architecture
+@pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda f: f.name)
+def test_every_name_finds_its_family(family: Family, tmp_path: Path) -> None:
+    assert registry.find_family(family.name) is family
+    for name in family.hugging_face.classes:
+        fields = Fields(tmp_path, {"architectures": [name]})
+        assert find_family(fields, registry.FAMILIES) is family
+    for name in family.hugging_face.model_types:
+        assert find_family(Fields(tmp_path, {"model_type": name}), registry.FAMILIES) is family
 
 
-def test_an_unknown_architecture_is_named_with_the_supported_ones() -> None:
+def test_an_unknown_architecture_is_named_with_the_supported_ones(tmp_path: Path) -> None:
     supported = ", ".join(registry.supported_architectures())
     with pytest.raises(UnsupportedArchitectureError, match=f"'mamba' .* supported: {supported}"):
         registry.build_program(replace(CONFIG, architecture="mamba"))
     with pytest.raises(UnsupportedArchitectureError, match=r"'MambaForCausalLM'.*Qwen2ForCausalLM"):
-        registry.find_hugging_face_architecture("MambaForCausalLM")
-    with pytest.raises(UnsupportedArchitectureError, match=r"'mamba'.*llama, qwen2"):
-        registry.find_gguf_architecture("mamba")
+        find_family(Fields(tmp_path, {"architectures": ["MambaForCausalLM"]}), registry.FAMILIES)
+
+
+def test_longrope_follows_the_context_the_model_is_run_with() -> None:
+    rope = Rope(
+        10_000.0,
+        16,
+        RopeScaling(
+            "longrope",
+            original_context_length=32,
+            factors=(4.0,) * 8,
+            short_factors=(2.0,) * 8,
+            magnitude=1.25,
+        ),
+    )
+    config = replace(CONFIG, rope=rope, head_dim=16, context_length=64)
+
+    def factors(context_length: int | None) -> tuple[float, ...]:
+        program = registry.build_program(config, context_length=context_length)
+        (attention,) = [op for op in program.ops if isinstance(op, Attention)][:1]
+        assert attention.rope is not None
+        assert attention.rope.scaling is not None
+        assert attention.rope.scaling.magnitude == 1.25
+        return attention.rope.scaling.factors
+
+    assert factors(32) == (2.0,) * 8
+    assert factors(33) == (4.0,) * 8
+    assert factors(None) == (4.0,) * 8

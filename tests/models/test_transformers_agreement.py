@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import DTypeLike, NDArray
-from safetensors.numpy import load_file
 
 from farthing.config import ModelConfig
-from farthing.models.registry import build_program, supported_architectures
+from farthing.models.checkpoint import open_checkpoint
+from farthing.models.registry import FAMILIES, build_program, supported_architectures
 from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
 from support.tiny_models import KINDS, make_tiny_model
@@ -46,7 +46,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     model = load_transformers(directory)
     config = KINDS[kind]
     tokens = np.random.default_rng(1).integers(0, config.vocab_size, LENGTH).tolist()
-    weights = load_file(directory / "model.safetensors")
+    checkpoint = open_checkpoint(directory, FAMILIES)
+    weights = {name: tensor.dequantize() for name, tensor in checkpoint.tensors.items()}
     truth = logits(in_float64(model), tokens)
     return Case(config, weights, model, tokens, logits(model, tokens), truth)
 
@@ -143,6 +144,15 @@ def test_a_slightly_wrong_number_fails_the_yardstick(case: Case) -> None:
 )
 def test_without_rope_scaling_the_yardstick_fails(case: Case) -> None:
     assert_wrong(case, replace(case.config, rope=replace(case.config.rope, scaling=None)))
+
+
+@pytest.mark.parametrize(
+    "case", [kind for kind, config in KINDS.items() if config.sliding_window], indirect=True
+)
+def test_another_window_fails_the_yardstick(case: Case) -> None:
+    assert case.config.sliding_window is not None
+    assert_wrong(case, replace(case.config, sliding_window=case.config.sliding_window + 1))
+    assert_wrong(case, replace(case.config, sliding_window=None))
 
 
 @pytest.mark.parametrize("case", ["llama-attention-bias"], indirect=True)

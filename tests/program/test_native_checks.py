@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -45,7 +45,9 @@ class Buffers:
         x = self.t32 if x is None else x
         self.program.linear(x, [segment], add, self.t64 if out is None else out)
 
-    def attention(self, **changed: int) -> None:
+    def attention(
+        self, *, q_norm: Sequence[float] = (), k_norm: Sequence[float] = (), **changed: int
+    ) -> None:
         options = {
             "qkv": self.t64,
             "out": self.t32,
@@ -56,7 +58,8 @@ class Buffers:
             "window": 0,
             "rope": self.rope,
         }
-        self.program.attention(scale=0.25, softcap=0.0, **(options | changed))
+        norms = {"q_norm": list(q_norm), "k_norm": list(k_norm), "norm_eps": 0.0}
+        self.program.attention(scale=0.25, softcap=0.0, **norms, **(options | changed))
 
 
 REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
@@ -113,6 +116,8 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
     ("attention layer is -1", lambda b: b.attention(layer=-1)),
     ("attention num_kv_heads is 0", lambda b: b.attention(num_kv_heads=0)),
     ("attention num_heads is 2, must be", lambda b: b.attention(num_kv_heads=3)),
+    ("attention q_norm width is 8, must be 0, 16 or 32", lambda b: b.attention(q_norm=[1.0] * 8)),
+    ("attention k_norm width is 32, must be 0, 16 or 16", lambda b: b.attention(k_norm=[1.0] * 32)),
     ("attention head_dim is 24, must be", lambda b: b.attention(head_dim=24)),
     ("attention qkv width is 64, must be 6 heads of 16", lambda b: b.attention(num_heads=4)),
     ("attention qkv width is 128", lambda b: b.attention(qkv=b.t128)),

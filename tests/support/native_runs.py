@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
-from farthing.models.registry import build_program, supported_architectures
+from farthing.models.registry import FAMILIES, build_program
 from farthing.program.native import KvCache, KvDtype, NativeExecutor, NativeWeight, load_weights
 from farthing.program.step import SequenceRows, step_batch
 
@@ -21,7 +21,7 @@ class NativeModel:
     """One model's packed weights, from which runs with different settings are made."""
 
     def __init__(self, path: Path) -> None:
-        self.checkpoint: Checkpoint = open_checkpoint(path, supported_architectures())
+        self.checkpoint: Checkpoint = open_checkpoint(path, FAMILIES)
         self.config = self.checkpoint.config
         self.program = build_program(self.config)
         self.weights: dict[str, NativeWeight] = load_weights(

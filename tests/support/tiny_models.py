@@ -15,7 +15,8 @@ import torch
 import transformers
 
 from farthing.config import ModelConfig, Rope, RopeScaling
-from farthing.models.registry import find_architecture
+from farthing.models.registry import find_family
+from farthing.program.rope import yarn_magnitude
 from support.tiny_tokenizer import BOS_ID, EOS_ID, TOKENIZER_SIZE, tiny_tokenizer
 
 _LLAMA = ModelConfig(
@@ -68,9 +69,28 @@ KINDS: dict[str, ModelConfig] = {
     "llama-linear-rope": replace(
         _LLAMA, num_kv_heads=1, rope=Rope(10_000.0, 16, RopeScaling("linear", factor=4.0))
     ),
+    # The magnitude is YaRN's own for its factor.
+    "llama-yarn": replace(
+        _LLAMA,
+        head_dim=32,
+        rope=Rope(
+            10_000.0,
+            32,
+            RopeScaling(
+                "yarn",
+                factor=4.0,
+                original_context_length=_ORIGINAL_CONTEXT,
+                beta_fast=8.0,
+                beta_slow=1.0,
+                magnitude=yarn_magnitude(4.0),
+            ),
+        ),
+    ),
     "llama-attention-bias": replace(_LLAMA, num_kv_heads=2, attention_bias=True),
     # Qwen2.5 7B and up: untied; more vocabulary rows than the tokenizer has tokens.
     "qwen2": replace(_QWEN2, vocab_size=TOKENIZER_SIZE + 5),
+    # A window in some layers only, narrower than a block of the cache and not a divisor of one.
+    "qwen2-sliding": replace(_QWEN2, sliding_window=13, sliding_layers=(False, True, True)),
     # Qwen2.5 0.5B to 3B: tied.
     "qwen2-tied": replace(_QWEN2, num_heads=4, tie_word_embeddings=True),
 }
@@ -86,7 +106,7 @@ def make_tiny_model(
     to ``save_pretrained``, e.g. ``max_shard_size="100KB"`` for a sharded checkpoint.
     """
     config = KINDS[kind]
-    model_class = getattr(transformers, find_architecture(config.architecture).hugging_face[0])
+    model_class = getattr(transformers, find_family(config.architecture).hugging_face.classes[0])
     model = model_class(hugging_face_config(config))
     randomize(model, seed)
     if config.vocab_size > TOKENIZER_SIZE:  # rows no training ever touched
@@ -99,16 +119,6 @@ def make_tiny_model(
 
 def hugging_face_config(config: ModelConfig) -> transformers.PretrainedConfig:
     """The ``config.json`` that describes ``config``."""
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": config.rope.theta}
-    scaling = config.rope.scaling
-    if scaling is not None:
-        rope |= {"rope_type": scaling.kind, "factor": scaling.factor}
-    if scaling is not None and scaling.kind == "llama3":
-        rope |= {
-            "low_freq_factor": scaling.low_freq_factor,
-            "high_freq_factor": scaling.high_freq_factor,
-            "original_max_position_embeddings": scaling.original_context_length,
-        }
     options: dict[str, Any] = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -119,15 +129,41 @@ def hugging_face_config(config: ModelConfig) -> transformers.PretrainedConfig:
         "head_dim": config.head_dim,
         "max_position_embeddings": config.context_length,
         "rms_norm_eps": config.rms_norm_eps,
-        "rope_parameters": rope,
+        "rope_parameters": _rope_parameters(config.rope),
         "tie_word_embeddings": config.tie_word_embeddings,
         "bos_token_id": config.bos_token_id,
         "eos_token_id": config.eos_token_ids[0],
     }
     if config.architecture == "llama":
         options["attention_bias"] = config.attention_bias
+    if config.sliding_window is not None:
+        options |= {
+            "use_sliding_window": True,
+            "sliding_window": config.sliding_window,
+            "layer_types": [_LAYER_TYPES[slides] for slides in config.sliding_layers],
+        }
     model_type = config.architecture  # transformers calls both families as Farthing does
     return transformers.AutoConfig.for_model(model_type, **options)
+
+
+_LAYER_TYPES = {False: "full_attention", True: "sliding_attention"}
+
+
+def _rope_parameters(rope: Rope) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.theta}
+    scaling = rope.scaling
+    if scaling is None:
+        return parameters
+    parameters |= {"rope_type": scaling.kind, "factor": scaling.factor}
+    if scaling.kind in ("llama3", "yarn"):
+        parameters["original_max_position_embeddings"] = scaling.original_context_length
+    if scaling.kind == "llama3":
+        parameters["low_freq_factor"] = scaling.low_freq_factor
+        parameters["high_freq_factor"] = scaling.high_freq_factor
+    if scaling.kind == "yarn":
+        parameters["beta_fast"] = scaling.beta_fast
+        parameters["beta_slow"] = scaling.beta_slow
+    return parameters
 
 
 def randomize(model: torch.nn.Module, seed: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tokenizers.normalizers import NFC
 
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
+from farthing.models.registry import FAMILIES
 from farthing.tokenization import (
     ChatTemplate,
     GgufVocabulary,
@@ -26,7 +27,7 @@ END, START, STOP = 151_643, 151_644, 151_645  # as in Qwen2.5's published tokeni
 
 @pytest.fixture(scope="module")
 def checkpoint(qwen_gguf: Path) -> Checkpoint:
-    return open_checkpoint(qwen_gguf, ["qwen2"])
+    return open_checkpoint(qwen_gguf, FAMILIES)
 
 
 @pytest.fixture(scope="module")

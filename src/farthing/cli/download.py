@@ -30,12 +30,12 @@ def fetch(model: str) -> Path:
 def why_not_served(model: str) -> str | None:
     """What is wrong with a model of the catalog that has no program here; None: nothing known."""
     from farthing import catalog
-    from farthing.models.registry import find_architecture
+    from farthing.models.registry import find_family
 
     entry = catalog.find_to_fetch(model)
     if entry is not None:
         try:
-            find_architecture(entry.architecture)
+            find_family(entry.architecture)
         except UnsupportedArchitectureError as error:
             return f"{entry.name}: {error}"
     return None

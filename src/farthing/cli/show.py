@@ -35,11 +35,11 @@ def show(
     from farthing.cli.download import fetch
     from farthing.cli.terminal import console, write_json
     from farthing.models.checkpoint import open_checkpoint
-    from farthing.models.registry import build_program, supported_architectures
+    from farthing.models.registry import FAMILIES, build_program
     from farthing.program.listing import describe
 
     path = fetch(model)
-    checkpoint = open_checkpoint(path, supported_architectures())
+    checkpoint = open_checkpoint(path, FAMILIES)
     operations = build_program(checkpoint.config)
     facts = {
         "model": model,

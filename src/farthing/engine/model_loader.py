@@ -18,7 +18,7 @@ from farthing.errors import (
     UnsupportedOperationError,
 )
 from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoint
-from farthing.models.registry import build_program, supported_architectures
+from farthing.models.registry import FAMILIES, build_program
 from farthing.program.native import FloatMode, KvCache, KvDtype, NativeExecutor, load_weights
 from farthing.program.ops import Attention, Program, Rows
 from farthing.tokenization.tokenizer import Tokenizer
@@ -76,7 +76,7 @@ def load_model(
             f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of fp16, fp32"
         )
     with FloatMode():  # numbers of the configuration are read to the same bits
-        checkpoint = open_checkpoint(path, supported_architectures())
+        checkpoint = open_checkpoint(path, FAMILIES)
         config = checkpoint.config
         program = build_program(config)
     check_tensors(checkpoint, program.weights)
@@ -108,6 +108,8 @@ def load_model(
             "tokenizer.ggml metadata) is needed"
         )
     tokenizer = Tokenizer.from_source(checkpoint.tokenizer)
+    # The context is known now, and rotary embeddings may depend on it.
+    program = build_program(config, context_length=max_model_len)
     weights = load_weights(program, checkpoint.tensors, num_threads=num_threads, progress=advance)
     if progress is not None:
         progress(weight_bytes, weight_bytes)

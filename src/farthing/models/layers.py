@@ -6,10 +6,16 @@ the residual stream after each layer.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from farthing.config import ModelConfig
 from farthing.models.names import LayerNames, WeightNames
 from farthing.program.builder import ProgramBuilder
 from farthing.program.ops import Value, WeightSlot
+
+if TYPE_CHECKING:
+    from farthing.models.checkpoint.fields import Fields
 
 
 def attention(
@@ -18,11 +24,16 @@ def attention(
     w: LayerNames,
     h: Value,
     *,
-    add: Value,
+    add: Value | None,
     qkv_bias: bool = False,
     o_bias: bool = False,
+    q_norm: WeightSlot | None = None,
+    k_norm: WeightSlot | None = None,
 ) -> Value:
-    """``add + o(attend(qkv(h)))``; the taps are ``attention_input`` and ``attention_output``."""
+    """``add + o(attend(qkv(h)))``; the taps are ``attention_input`` and ``attention_output``.
+
+    Rope, window, scale and soft cap of the layer are the configuration's.
+    """
     p.tap(h, f"layers.{w.index}.attention_input")
     qkv = p.linear(h, *w.qkv, biases=w.qkv_bias if qkv_bias else None)
     a = p.attention(
@@ -31,17 +42,25 @@ def attention(
         num_heads=c.num_heads,
         num_kv_heads=c.num_kv_heads,
         head_dim=c.head_dim,
-        rope=c.rope,
+        rope=c.layer_rope(w.index),
+        scale=c.attention_scale,
+        window=c.window(w.index),
+        softcap=c.attention_softcap,
+        q_norm=q_norm,
+        k_norm=k_norm,
+        norm_eps=c.rms_norm_eps,
     )
     p.tap(a, f"layers.{w.index}.attention_output")
     biases: list[WeightSlot] | None = [w.o_bias] if o_bias else None
     return p.linear(a, w.o, biases=biases, add=add)
 
 
-def gated_mlp(p: ProgramBuilder, w: LayerNames, h: Value, *, add: Value) -> Value:
-    """``add + down(silu(gate(h)) * up(h))``; the taps are ``mlp_input`` and ``mlp_hidden``."""
+def gated_mlp(
+    p: ProgramBuilder, c: ModelConfig, w: LayerNames, h: Value, *, add: Value | None
+) -> Value:
+    """``add + down(act(gate(h)) * up(h))``; the taps are ``mlp_input`` and ``mlp_hidden``."""
     p.tap(h, f"layers.{w.index}.mlp_input")
-    a = p.gated(p.linear(h, *w.gate_up))
+    a = p.gated(p.linear(h, *w.gate_up), c.activation)
     p.tap(a, f"layers.{w.index}.mlp_hidden")
     return p.linear(a, w.down, add=add)
 
@@ -52,3 +71,36 @@ def logits(p: ProgramBuilder, c: ModelConfig, w: WeightNames, x: Value) -> Value
     p.tap(x, "final_norm")
     p.hidden_rows(x)
     return p.linear(p.logit_rows(x), w.lm_head)
+
+
+def read_windows(fields: Fields, c: ModelConfig) -> ModelConfig:
+    """``c`` with the sliding windows of a Qwen-like ``config.json``.
+
+    There are none unless ``use_sliding_window``; ``layer_types`` says which layers slide, and
+    where it is missing those from ``max_window_layers`` on do.
+    """
+    if not fields.boolean("use_sliding_window", False):
+        return c
+    window = fields.optional_integer("sliding_window", 1, c.context_length)
+    if window is None:
+        return c
+    sliding = read_layer_types(fields, c.num_layers)
+    if sliding is None:
+        first = fields.integer("max_window_layers", 0, 1 << 30)
+        sliding = tuple(i >= first for i in range(c.num_layers))
+    return replace(c, sliding_window=window, sliding_layers=sliding) if any(sliding) else c
+
+
+def read_layer_types(fields: Fields, num_layers: int) -> tuple[bool, ...] | None:
+    """Which layers slide, from ``layer_types`` in a ``config.json``; None if it is missing."""
+    types = fields.values.get("layer_types")
+    if types is None:
+        return None
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(types, list) or len(types) != num_layers:
+        fields.fail("layer_types", f"must be a list of {num_layers} names, one for each layer")
+    for index, name in enumerate(types):
+        if name not in known:
+            problem = f"is {str(name)[:40]!r}; known: {', '.join(known)}"
+            fields.fail(f"layer_types[{index}]", problem)
+    return tuple(name == "sliding_attention" for name in types)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from farthing.config import ModelConfig
 from farthing.models import layers
+from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
 from farthing.program.ops import Value
@@ -21,6 +22,14 @@ def build(p: ProgramBuilder, c: ModelConfig, w: WeightNames) -> Value:
         h = p.rms_norm(x, w[i].input_norm, eps)
         x = layers.attention(p, c, w[i], h, add=x, qkv_bias=bias, o_bias=bias)
         h = p.rms_norm(x, w[i].post_attention_norm, eps)
-        x = layers.gated_mlp(p, w[i], h, add=x)
+        x = layers.gated_mlp(p, c, w[i], h, add=x)
         p.tap(x, f"layers.{i}.residual")
     return layers.logits(p, c, w, x)
+
+
+FAMILY = Family(
+    "llama",
+    build,
+    HuggingFaceDialect(("LlamaForCausalLM",), ("llama",)),
+    GgufDialect("llama", interleaved_rope=True, attention_bias=None),
+)

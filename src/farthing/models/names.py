@@ -42,6 +42,16 @@ class LayerNames:
         )
 
     @property
+    def q_norm(self) -> WeightSlot:
+        """Norm of each query head before rope."""
+        return self._slot("self_attn.q_norm.weight", self.config.head_dim)
+
+    @property
+    def k_norm(self) -> WeightSlot:
+        """Norm of each key head before rope."""
+        return self._slot("self_attn.k_norm.weight", self.config.head_dim)
+
+    @property
     def o(self) -> WeightSlot:
         """Projection of the heads' outputs back to the residual."""
         c = self.config

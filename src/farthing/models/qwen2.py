@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from farthing.config import ModelConfig
 from farthing.models import layers
+from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
 from farthing.program.ops import Value
+
+if TYPE_CHECKING:
+    from farthing.models.checkpoint.fields import Fields
 
 
 def build(p: ProgramBuilder, c: ModelConfig, w: WeightNames) -> Value:
@@ -17,6 +24,19 @@ def build(p: ProgramBuilder, c: ModelConfig, w: WeightNames) -> Value:
         h = p.rms_norm(x, w[i].input_norm, c.rms_norm_eps)
         x = layers.attention(p, c, w[i], h, add=x, qkv_bias=True)
         h = p.rms_norm(x, w[i].post_attention_norm, c.rms_norm_eps)
-        x = layers.gated_mlp(p, w[i], h, add=x)
+        x = layers.gated_mlp(p, c, w[i], h, add=x)
         p.tap(x, f"layers.{i}.residual")
     return layers.logits(p, c, w, x)
+
+
+def _read(fields: Fields, c: ModelConfig) -> ModelConfig:
+    c = layers.read_windows(fields, c)
+    return replace(c, attention_bias=True)
+
+
+FAMILY = Family(
+    "qwen2",
+    build,
+    HuggingFaceDialect(("Qwen2ForCausalLM",), ("qwen2",), read=_read),
+    GgufDialect("qwen2", attention_bias=True),
+)

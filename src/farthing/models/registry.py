@@ -1,77 +1,55 @@
-"""Every architecture Farthing can run: the one table a new model is added to."""
+"""Every family Farthing can run: the one table a new model is added to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from farthing.config import ModelConfig
 from farthing.errors import UnsupportedArchitectureError
 from farthing.models import llama, qwen2
+from farthing.models.family import Family
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
-from farthing.program.ops import Program, Value
+from farthing.program.ops import Program
 
-
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """A model family and what checkpoint formats call it."""
-
-    name: str  # as in ModelConfig.architecture
-    build: Callable[[ProgramBuilder, ModelConfig, WeightNames], Value]
-    hugging_face: tuple[str, ...]  # "architectures" in config.json
-    gguf: str  # "general.architecture"
-
-
-ARCHITECTURES: tuple[Architecture, ...] = (
-    Architecture("llama", llama.build, hugging_face=("LlamaForCausalLM",), gguf="llama"),
-    Architecture("qwen2", qwen2.build, hugging_face=("Qwen2ForCausalLM",), gguf="qwen2"),
+FAMILIES: tuple[Family, ...] = (
+    llama.FAMILY,
+    qwen2.FAMILY,
 )
 
 
 def supported_architectures() -> tuple[str, ...]:
-    """Names of all architectures, in alphabetical order."""
-    return tuple(sorted(architecture.name for architecture in ARCHITECTURES))
+    """Names of all families, in alphabetical order."""
+    return tuple(sorted(family.name for family in FAMILIES))
 
 
-def find_architecture(name: str) -> Architecture:
-    """The architecture called ``name`` in a :class:`ModelConfig`.
+def find_family(name: str) -> Family:
+    """The family called ``name`` in a :class:`ModelConfig`.
 
-    Raises :class:`UnsupportedArchitectureError`, as the other look-ups do.
+    Raises :class:`UnsupportedArchitectureError`.
     """
-    for architecture in ARCHITECTURES:
-        if name == architecture.name:
-            return architecture
-    raise _unsupported(name, supported_architectures())
+    for family in FAMILIES:
+        if name == family.name:
+            return family
+    raise UnsupportedArchitectureError(
+        f"architecture {name!r} is not supported; supported: {', '.join(supported_architectures())}"
+    )
 
 
-def find_hugging_face_architecture(class_name: str) -> Architecture:
-    """The architecture of a Hugging Face class, e.g. ``Qwen2ForCausalLM``."""
-    for architecture in ARCHITECTURES:
-        if class_name in architecture.hugging_face:
-            return architecture
-    raise _unsupported(class_name, (name for a in ARCHITECTURES for name in a.hugging_face))
-
-
-def find_gguf_architecture(name: str) -> Architecture:
-    """The architecture of a GGUF file's ``general.architecture``."""
-    for architecture in ARCHITECTURES:
-        if name == architecture.gguf:
-            return architecture
-    raise _unsupported(name, (architecture.gguf for architecture in ARCHITECTURES))
-
-
-def build_program(config: ModelConfig, *, taps: bool | Collection[str] = False) -> Program:
+def build_program(
+    config: ModelConfig,
+    *,
+    context_length: int | None = None,
+    taps: bool | Collection[str] = False,
+) -> Program:
     """The program of the model described by ``config``.
 
-    ``taps``: False for serving; True for every tap point, or the names of some.
+    ``context_length``: tokens that the model is to be run with, on which some rotary embeddings
+    depend; the most it can by default. ``taps``: False for serving; True for every tap point, or
+    the names of some.
     """
-    architecture = find_architecture(config.architecture)
+    config = config.at_context(context_length or config.context_length)
     builder = ProgramBuilder(taps=taps)
-    return builder.finish(architecture.build(builder, config, WeightNames(config)))
-
-
-def _unsupported(name: str, supported: Iterable[str]) -> UnsupportedArchitectureError:
-    return UnsupportedArchitectureError(
-        f"architecture {name!r} is not supported; supported: {', '.join(sorted(supported))}"
+    return builder.finish(
+        find_family(config.architecture).build(builder, config, WeightNames(config))
     )

@@ -6,9 +6,9 @@ A mistake in a model's file is raised where it is made, with the operation and b
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal, NoReturn
+from typing import NoReturn
 
-from farthing.config import Rope
+from farthing.config import Activation, Rope
 from farthing.errors import InvalidParameterError
 from farthing.program.ops import (
     Add,
@@ -30,8 +30,6 @@ from farthing.program.ops import (
     ValueOp,
     WeightSlot,
 )
-
-Activation = Literal["silu", "gelu_tanh"]
 
 
 class ProgramBuilder:
@@ -100,14 +98,19 @@ class ProgramBuilder:
         num_heads: int,
         num_kv_heads: int,
         head_dim: int,
-        rope: Rope,
+        rope: Rope | None,
         scale: float | None = None,
         window: int | None = None,
         softcap: float | None = None,
+        q_norm: WeightSlot | None = None,
+        k_norm: WeightSlot | None = None,
+        norm_eps: float = 0.0,
     ) -> Value:
-        """Rope, KV store and causal attention of ``layer`` (from 0, each once, in order).
+        """Norms, rope, KV store and causal attention of ``layer`` (from 0, each once, in order).
 
-        ``scale`` multiplies the scores, ``head_dim ** -0.5`` unless given.
+        ``scale`` multiplies the scores, ``head_dim ** -0.5`` unless given. ``q_norm`` and
+        ``k_norm`` are as wide as one head or as all query or key heads. ``window``: positions that
+        a row sees, its own included.
         """
         self._check_value("attention", qkv)
         if num_heads < 1 or num_kv_heads < 1 or num_heads % num_kv_heads:
@@ -116,22 +119,48 @@ class ProgramBuilder:
         self._check_width("attention", qkv.width, "q, k and v heads together", wanted)
         if layer != self._num_layers:
             self._fail("attention", f"layer {layer} follows {self._num_layers} layer(s)")
-        if rope.dim < 2 or rope.dim % 2 or rope.dim > head_dim:
-            self._fail("attention", f"rope.dim {rope.dim}: not an even number up to {head_dim}")
-        factors = rope.scaling.factors if rope.scaling is not None else ()
-        if (rope.scaling is not None and rope.scaling.kind == "factors") or factors:
-            self._check_width("attention", rope.dim // 2, "rope.scaling.factors", len(factors))
+        if rope is not None:
+            self._check_rope(rope, head_dim)
+        for norm, heads in ((q_norm, num_heads), (k_norm, num_kv_heads)):
+            if norm is not None:
+                (width,) = self._weight("attention", norm, 1)
+                if width not in (head_dim, heads * head_dim):
+                    wanted_widths = f"{head_dim} or {heads * head_dim}"
+                    self._fail("attention", f"{norm.name} is {width} wide, wanted {wanted_widths}")
         for name, number in (("window", window), ("softcap", softcap)):
             if number is not None and number <= 0:
                 self._fail("attention", f"{name} {number}: must be positive, or None for no {name}")
         self._num_layers += 1
         out = self._value(qkv.rows, num_heads * head_dim)
-        scale = head_dim**-0.5 if scale is None else scale
         return self._append(
             Attention(
-                out, qkv, layer, num_heads, num_kv_heads, head_dim, scale, rope, window, softcap
+                out,
+                qkv,
+                layer,
+                num_heads,
+                num_kv_heads,
+                head_dim,
+                scale=head_dim**-0.5 if scale is None else scale,
+                rope=rope,
+                window=window,
+                softcap=softcap,
+                q_norm=None if q_norm is None else q_norm.name,
+                k_norm=None if k_norm is None else k_norm.name,
+                norm_eps=norm_eps if q_norm is not None or k_norm is not None else 0.0,
             )
         )
+
+    def _check_rope(self, rope: Rope, head_dim: int) -> None:
+        if rope.dim < 2 or rope.dim % 2 or rope.dim > head_dim:
+            self._fail("attention", f"rope.dim {rope.dim}: not an even number up to {head_dim}")
+        scaling = rope.scaling
+        if scaling is None:
+            return
+        if scaling.kind == "longrope":
+            self._fail("attention", "rope.scaling longrope: not yet fixed by Rope.at_context")
+        if scaling.kind == "factors" or scaling.factors:
+            width = len(scaling.factors)
+            self._check_width("attention", rope.dim // 2, "rope.scaling.factors", width)
 
     def gated(self, x: Value, activation: Activation = "silu") -> Value:
         """``act(first half of x) * second half``."""

@@ -32,12 +32,12 @@ def _line(op: Op) -> str:
 
 
 def _arguments(record: Any) -> str:
-    """The fields of a dataclass, without ``out`` and what is None, empty or all None."""
+    """The fields of a dataclass, without ``out``, defaults and what is None, empty or all None."""
     shown = []
     for field in fields(record):
         value = getattr(record, field.name)
         unset = value is None or (isinstance(value, tuple) and not any(value))
-        if field.name != "out" and not unset:
+        if field.name != "out" and not unset and value != field.default:
             text = _text(value)
             shown.append(text if field.name in _POSITIONAL else f"{field.name}={text}")
     return f"({', '.join(shown)})"

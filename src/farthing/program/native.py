@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farthing import _native, machine
+from farthing.config import Rope
 from farthing.errors import FarthingError
-from farthing.program.lowering import Instruction, LoweredProgram, lower
+from farthing.program.lowering import NOWHERE, Instruction, LoweredProgram, lower
 from farthing.program.ops import (
     Add,
     Attention,
@@ -231,7 +232,7 @@ def _emit(
 class _Emitter:
     native: _native.Program
     weights: Mapping[str, NativeWeight]
-    ropes: dict[object, int]
+    ropes: dict[Rope, int]
 
     def emit(self, i: Instruction) -> None:
         match i.op:
@@ -267,10 +268,6 @@ class _Emitter:
         self.native.linear(i.inputs[0], segments, i.inputs[1], i.out)
 
     def _attention(self, i: Instruction, op: Attention) -> None:
-        if op.rope not in self.ropes:
-            base = _native.rope_inverse_frequencies(op.rope.theta, op.rope.dim)
-            frequencies = scale_inverse_frequencies(base.tolist(), op.rope.scaling)
-            self.ropes[op.rope] = self.native.rope(frequencies, 1.0)
         self.native.attention(
             qkv=i.inputs[0],
             out=i.out,
@@ -281,8 +278,19 @@ class _Emitter:
             scale=op.scale,
             softcap=op.softcap or 0.0,
             window=op.window or 0,
-            rope=self.ropes[op.rope],
+            rope=NOWHERE if op.rope is None else self._rope(op.rope),
+            q_norm=[] if op.q_norm is None else self._vector(op.q_norm),
+            k_norm=[] if op.k_norm is None else self._vector(op.k_norm),
+            norm_eps=op.norm_eps,
         )
+
+    def _rope(self, rope: Rope) -> int:
+        if rope not in self.ropes:
+            base = _native.rope_inverse_frequencies(rope.theta, rope.dim).tolist()
+            frequencies = scale_inverse_frequencies(base, rope)
+            magnitude = 1.0 if rope.scaling is None else rope.scaling.magnitude
+            self.ropes[rope] = self.native.rope(frequencies, magnitude)
+        return self.ropes[rope]
 
     def _matrix(self, name: str) -> _native.Matrix:
         weight = self.weights[name]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Literal
 
-from farthing.config import Rope
+from farthing.config import Activation, Rope
 
 
 class Rows(Enum):
@@ -71,9 +70,11 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Rope on q and k, store k and v in the KV cache, then causal attention over stored values.
+    """Norms and rope on q and k, store k and v, then causal attention over stored values.
 
     ``qkv`` rows are ``num_heads`` query heads, ``num_kv_heads`` key heads, as many value heads.
+    ``q_norm`` and ``k_norm`` name RMS norm weights as wide as one head (each head by itself) or as
+    all heads together. A row at position p sees positions from p - window + 1 to p.
     """
 
     out: Value
@@ -83,9 +84,12 @@ class Attention:
     num_kv_heads: int
     head_dim: int
     scale: float
-    rope: Rope
+    rope: Rope | None
     window: int | None = None
     softcap: float | None = None
+    q_norm: str | None = None
+    k_norm: str | None = None
+    norm_eps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Gated:
 
     out: Value
     x: Value
-    activation: Literal["silu", "gelu_tanh"]
+    activation: Activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ class Moe:
     down: str  # (experts, width, expert_width)
     top_k: int
     normalize: bool  # divide the chosen probabilities by their sum
-    activation: Literal["silu", "gelu_tanh"]
+    activation: Activation
     add: Value | None
 
 

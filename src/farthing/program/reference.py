@@ -74,9 +74,7 @@ class ReferenceExecutor:
             case ops.Embed():
                 return _float64(self._weights(op.table)[batch.tokens])
             case ops.RmsNorm():
-                x = env[op.x.id]
-                rms = np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + op.eps)
-                return _float64(x / rms * self._weights(op.weight))
+                return _rms_norm(env[op.x.id], self._weights(op.weight), op.eps)
             case ops.Linear():
                 parts = [self._matrix(env[op.x.id], name) for name in op.weights]
                 for part, bias in zip(parts, op.biases, strict=True):
@@ -113,7 +111,12 @@ class ReferenceExecutor:
     ) -> Float64:
         heads = qkv.reshape(len(qkv), -1, op.head_dim)
         q, k, v = np.split(heads, [op.num_heads, op.num_heads + op.num_kv_heads], axis=1)
-        q, k = _rotate(q, batch.positions, op.rope), _rotate(k, batch.positions, op.rope)
+        q, k = (
+            self._head_norm(q, op.q_norm, op.norm_eps),
+            self._head_norm(k, op.k_norm, op.norm_eps),
+        )
+        if op.rope is not None:
+            q, k = _rotate(q, batch.positions, op.rope), _rotate(k, batch.positions, op.rope)
         keys, values = self._keys[op.layer], self._values[op.layer]
         out = np.empty_like(q)
         spans = list(zip(batch.row_offsets[:-1], batch.row_offsets[1:], slots, strict=True))
@@ -136,6 +139,15 @@ class ReferenceExecutor:
                 weight = _softmax(np.where(seen, score, -np.inf))
                 out[start:stop, head] = weight @ past_v[:, kv_head]
         return out.reshape(len(qkv), -1)
+
+    def _head_norm(self, heads: Float64, name: str | None, eps: float) -> Float64:
+        """RMS norm of (T, heads, head_dim): of each head, or of all heads of a row as one."""
+        if name is None:
+            return heads
+        weight = self._weights(name)
+        return _rms_norm(heads.reshape(len(heads), -1, len(weight)), weight, eps).reshape(
+            heads.shape
+        )
 
     def _moe(self, op: ops.Moe, x: Float64) -> Float64:
         probability = _softmax(self._matrix(x, op.router))
@@ -201,8 +213,11 @@ def inverse_frequencies(rope: Rope) -> Float64:
     :class:`~farthing.config.RopeScaling`. ``llama3`` looks at how often a wavelength fits into the
     original context: from ``high_freq_factor`` times up the frequency is kept, up to
     ``low_freq_factor`` times it is divided by ``factor``, in between the two are blended linearly.
+    ``yarn`` blends between the pairs that fit ``beta_fast`` and ``beta_slow`` times, linearly in
+    the index of the pair; those indices are rounded outwards if ``truncate``.
     """
-    frequency: Float64 = rope.theta ** (-np.arange(0, rope.dim, 2) / rope.dim)
+    index = np.arange(rope.dim // 2)
+    frequency: Float64 = rope.theta ** (-2 * index / rope.dim)
     scaling = rope.scaling
     if scaling is None:
         return frequency
@@ -216,6 +231,21 @@ def inverse_frequencies(rope: Rope) -> Float64:
             low, high = scaling.low_freq_factor, scaling.high_freq_factor
             kept: Float64 = np.clip((fits - low) / (high - low), 0, 1)
             return _float64(kept * frequency + (1 - kept) * frequency / scaling.factor)
+        case "yarn":
+            first, last = (
+                rope.dim
+                * np.log(scaling.original_context_length / (2 * np.pi * turns))
+                / (2 * np.log(rope.theta))
+                for turns in (scaling.beta_fast, scaling.beta_slow)
+            )
+            if scaling.truncate:
+                first, last = np.floor(first), np.ceil(last)
+            first, last = max(first, 0), min(last, rope.dim - 1)
+            last += 0.001 * (first == last)
+            divided = np.clip((index - first) / (last - first), 0, 1)
+            return _float64(divided * frequency / scaling.factor + (1 - divided) * frequency)
+        case "longrope":
+            raise InvalidParameterError("rope.scaling longrope: not yet fixed by Rope.at_context")
 
 
 def _rotate(heads: Float64, positions: NDArray[np.int32], rope: Rope) -> Float64:
@@ -223,8 +253,13 @@ def _rotate(heads: Float64, positions: NDArray[np.int32], rope: Rope) -> Float64
     half = rope.dim // 2
     angle = (positions[:, None] * inverse_frequencies(rope))[:, None, :]
     a, b = heads[..., :half], heads[..., half : rope.dim]
-    cos, sin = np.cos(angle), np.sin(angle)
+    magnitude = 1.0 if rope.scaling is None else rope.scaling.magnitude
+    cos, sin = magnitude * np.cos(angle), magnitude * np.sin(angle)
     return np.concatenate([a * cos - b * sin, b * cos + a * sin, heads[..., rope.dim :]], axis=-1)
+
+
+def _rms_norm(x: Float64, weight: NDArray[np.floating], eps: float) -> Float64:
+    return _float64(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight)
 
 
 def _gated(x: Float64, activation: str) -> Float64:

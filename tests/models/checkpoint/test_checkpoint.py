@@ -11,12 +11,13 @@ import pytest
 
 from farthing.errors import FarthingError, ModelFormatError, ModelNotFoundError
 from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoint
+from farthing.models.registry import FAMILIES
 from farthing.program.ops import WeightSlot
 
 
 @pytest.fixture
 def checkpoint(gguf_builder: Any, tmp_path: Path) -> Checkpoint:
-    return open_checkpoint(gguf_builder("llama").write(tmp_path / "a.gguf"), {"llama"})
+    return open_checkpoint(gguf_builder("llama").write(tmp_path / "a.gguf"), FAMILIES)
 
 
 def slots_of(checkpoint: Checkpoint) -> list[WeightSlot]:
@@ -108,7 +109,7 @@ def test_bytes_are_counted_by_type(gguf_builder: Any, tmp_path: Path, random_blo
         "blk.0.ffn_up.weight": (random_blocks("iq4_nl", 8, 32), "iq4_nl"),
         "output_norm.weight": np.zeros(16, np.float16),
     }
-    opened = open_checkpoint(builder.write(tmp_path / "b.gguf"), {"llama"})
+    opened = open_checkpoint(builder.write(tmp_path / "b.gguf"), FAMILIES)
     assert opened.bytes_by_dtype() == {"f32": 1280, "iq4_nl": 144, "f16": 32}
     assert list(opened.bytes_by_dtype()) == ["f32", "iq4_nl", "f16"]
     assert opened.nbytes == 1456
@@ -133,31 +134,31 @@ def test_other_files_are_refused_with_what_they_are(
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(ModelFormatError, match=problem) as caught:
-        open_checkpoint(path, {"llama"})
+        open_checkpoint(path, FAMILIES)
     assert caught.value.file == path
 
 
 def test_gguf_is_known_by_its_content(gguf_builder: Any, tmp_path: Path) -> None:
     path = gguf_builder("llama").write(tmp_path / "no-extension")
-    assert open_checkpoint(path, {"llama"}).format == "gguf"
+    assert open_checkpoint(path, FAMILIES).format == "gguf"
 
 
 def test_a_path_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="no such file or directory"):
-        open_checkpoint(tmp_path / "nowhere", {"llama"})
+        open_checkpoint(tmp_path / "nowhere", FAMILIES)
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     with pytest.raises(FarthingError, match="cannot be read: Too many levels"):
-        open_checkpoint(tmp_path / "circle", {"llama"})
+        open_checkpoint(tmp_path / "circle", FAMILIES)
     with pytest.raises(FarthingError, match="cannot be read: File name too long"):
-        open_checkpoint(tmp_path / ("x" * 300), {"llama"})
+        open_checkpoint(tmp_path / ("x" * 300), FAMILIES)
     with pytest.raises(FarthingError, match="cannot be read: embedded null"):
-        open_checkpoint(tmp_path / "a\0b", {"llama"})
+        open_checkpoint(tmp_path / "a\0b", FAMILIES)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(FarthingError, match="cannot be read: Not a directory"):
-        open_checkpoint(tmp_path / "file" / "x", {"llama"})
+        open_checkpoint(tmp_path / "file" / "x", FAMILIES)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ModelFormatError, match="not a regular file"):
-        open_checkpoint(tmp_path / "pipe", {"llama"})
+        open_checkpoint(tmp_path / "pipe", FAMILIES)
 
 
 def test_a_file_without_permission_says_so(
@@ -170,4 +171,4 @@ def test_a_file_without_permission_says_so(
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(FarthingError, match=r"a\.gguf: cannot be read: Permission denied"):
-        open_checkpoint(path, {"llama"})
+        open_checkpoint(path, FAMILIES)

@@ -11,12 +11,13 @@ import pytest
 from farthing.config import Rope, RopeScaling
 from farthing.errors import ModelFormatError
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
+from farthing.models.registry import FAMILIES
 
 F32 = gguf.GGUFValueType.FLOAT32
 
 
 def open_gguf(path: Path) -> Checkpoint:
-    return open_checkpoint(path, ("llama", "qwen2"))
+    return open_checkpoint(path, FAMILIES)
 
 
 def test_numbers_of_a_small_file(gguf_builder: Any, tmp_path: Path) -> None:
@@ -153,8 +154,13 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "rope of odd width": (
         keys({"llama.rope.dimension_count": 3}), "llama.rope.dimension_count", "even"
     ),
-    "rope scaling yarn": (
-        keys({"llama.rope.scaling.type": "yarn"}), "llama.rope.scaling.type", "'yarn'"
+    "rope scaling of a kind nobody knows": (
+        keys({"llama.rope.scaling.type": "ntk"}), "llama.rope.scaling.type", "'ntk'"
+    ),
+    "longrope without its factors": (
+        keys({"llama.rope.scaling.type": "longrope"}),
+        "tensor rope_factors_long.weight",
+        "is missing",
     ),
     "rope scaling infinite": (
         keys({"llama.rope.scaling.factor": (float("inf"), F32)}), "llama.rope.scaling.factor", "inf"

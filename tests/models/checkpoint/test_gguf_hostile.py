@@ -12,6 +12,7 @@ from farthing.errors import ModelFormatError
 from farthing.models.checkpoint import open_checkpoint
 from farthing.models.checkpoint.gguf_file import read_gguf
 from farthing.models.checkpoint.gguf_metadata import MAX_ARRAY, MAX_TENSORS
+from farthing.models.registry import FAMILIES
 
 HUGE = 2**64 - 1
 Case = tuple[Callable[[SimpleNamespace], bytes], str, str | None, int | None]
@@ -160,7 +161,7 @@ def test_hostile_file_is_refused(
     path = tmp_path / "hostile.gguf"
     path.write_bytes(make(raw))
     with bounded(), pytest.raises(ModelFormatError) as caught:
-        open_checkpoint(path, {"llama", "qwen2"})
+        open_checkpoint(path, FAMILIES)
     assert problem in str(caught.value)
     assert str(path) in str(caught.value)
     assert (caught.value.field, caught.value.offset) == (field, offset)

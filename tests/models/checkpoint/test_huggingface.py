@@ -19,6 +19,7 @@ from farthing.errors import (
     UnsupportedArchitectureError,
 )
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
+from farthing.models.registry import FAMILIES, find_family
 from farthing.tokenization.source import JsonTokenizerFile
 
 Save = Callable[..., tuple[Any, Path]]
@@ -43,7 +44,7 @@ LLAMA3 = {
 
 
 def open_directory(path: Path) -> Checkpoint:
-    return open_checkpoint(path, ("llama", "qwen2"))
+    return open_checkpoint(path, FAMILIES)
 
 
 def write(path: Path, config: dict[str, Any], generation: dict[str, Any] | None = None) -> Path:
@@ -251,7 +252,6 @@ def test_defaults_of_a_short_configuration(tmp_path: Path) -> None:
     assert (config.bos_token_id, config.eos_token_ids) == (None, ())
 
 
-YARN = {"rope_type": "yarn", "factor": 4.0}
 BAD_CONFIGS: list[tuple[dict[str, Any], str, str]] = [
     ({"num_hidden_layers": 2**31}, "num_hidden_layers", "outside 1 to"),
     ({"num_hidden_layers": None}, "num_hidden_layers", "is missing"),
@@ -266,21 +266,35 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str, str]] = [
     ({"rms_norm_eps": -1.0}, "rms_norm_eps", "outside"),
     ({"rope_theta": -5}, "rope_theta", "outside"),
     ({"rope_theta": "big"}, "rope_theta", "must be a number"),
-    ({"rope_scaling": YARN}, "rope_scaling.rope_type", "'yarn' is not supported yet"),
-    ({"rope_parameters": YARN}, "rope_parameters.rope_type", "'yarn' is not supported yet"),
+    ({"rope_parameters": {"rope_type": "proportional"}}, "rope_parameters.rope_type",
+     "'proportional' is not supported"),
+    ({"rope_scaling": {"rope_type": "yarn", "factor": float("1e300")}}, "rope_scaling.factor",
+     "outside"),
+    ({"rope_scaling": {"rope_type": "yarn", "beta_fast": 1}}, "rope_scaling.beta_fast", "above"),
+    ({"rope_scaling": {"rope_type": "longrope"}}, "rope_scaling.long_factor", "is missing"),
+    ({"rope_scaling": {"type": "su", "long_factor": [1.0]}}, "rope_scaling.long_factor",
+     "a list of 2 numbers, is 1"),
+    ({"rope_scaling": {"type": "longrope", "long_factor": [1.0, "x"]}},
+     "rope_scaling.long_factor[1]", "must be a number"),
     ({"rope_scaling": {"type": "dynamic"}}, "rope_scaling.type", "'dynamic'"),
     ({"rope_scaling": {"type": "linear"}}, "rope_scaling.factor", "is missing"),
     ({"rope_scaling": [1]}, "rope_scaling", "must be an object"),
     ({"rope_scaling": {"rope_type": "llama3"} | LLAMA3 | {"low_freq_factor": 4.0}},
      "rope_scaling.high_freq_factor", "not above"),
-    ({"rope_parameters": {"full_attention": {"rope_theta": 1.0}}},
-     "rope_parameters.full_attention", "by layer type"),
-    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "not supported yet"),
+    ({"rope_parameters": {"chunked_attention": {"rope_theta": 1.0}}},
+     "rope_parameters.chunked_attention", "by layer type"),
+    ({"rope_parameters": {"sliding_attention": {"rope_theta": 1.0}}},
+     "rope_parameters.full_attention", "is missing"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "rotates whole heads"),
     ({"hidden_act": "gelu"}, "hidden_act", "'gelu'"),
     ({"mlp_bias": True}, "mlp_bias", "not supported yet"),
     ({"quantization_config": {"quant_method": "awq"}}, "quantization_config", "'awq'"),
-    ({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True}, "use_sliding_window",
-     "not supported yet"),
+    ({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "sliding_window": 0},
+     "sliding_window", "is 0"),
+    ({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "sliding_window": 8},
+     "max_window_layers", "is missing"),
+    ({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "sliding_window": 8,
+      "layer_types": ["full_attention"] * 9}, "layer_types", "one for each layer"),
     ({"tie_word_embeddings": "yes"}, "tie_word_embeddings", "true or false"),
     ({"eos_token_id": 20}, "eos_token_id", "is 20"),
     ({"eos_token_id": [1, -1]}, "eos_token_id[1]", "is -1"),
@@ -302,11 +316,11 @@ def test_impossible_configuration_is_refused_naming_the_key(
 def test_unsupported_architecture_is_named_with_the_supported(tmp_path: Path) -> None:
     with pytest.raises(
         UnsupportedArchitectureError,
-        match=r"'MambaForCausalLM' .*supported: LlamaForCausalLM, Qwen2ForCausalLM$",
+        match=r"'MambaForCausalLM' .*supported: .*LlamaForCausalLM.* Qwen2ForCausalLM",
     ):
         config_of(tmp_path, architectures=["MambaForCausalLM"])
     with pytest.raises(UnsupportedArchitectureError, match=r"supported: Qwen2ForCausalLM$"):
-        open_checkpoint(write(tmp_path, CONFIG), ("qwen2",))
+        open_checkpoint(write(tmp_path, CONFIG), [find_family("qwen2")])
 
 
 def test_a_configuration_that_is_not_json_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from farthing.tokenization.source import TokenizerSource
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
 ROPE_FACTORS = "rope_freqs.weight"
+ROPE_LONG = "rope_factors_long.weight"
+ROPE_SHORT = "rope_factors_short.weight"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +82,7 @@ def check_tensors(checkpoint: Checkpoint, slots: Iterable[WeightSlot]) -> None:
 
 
 def _carries_nothing(checkpoint: Checkpoint, name: str, tensor: TensorSource) -> bool:
-    if name == ROPE_FACTORS or name.endswith(".rotary_emb.inv_freq"):
+    if name in (ROPE_FACTORS, ROPE_LONG, ROPE_SHORT) or name.endswith(".rotary_emb.inv_freq"):
         return True
     embedding = checkpoint.tensors.get(EMBEDDING)
     return (

@@ -12,21 +12,18 @@ import numpy.typing as npt
 from farthing.config import ModelConfig
 from farthing.errors import ModelFormatError, UnsupportedArchitectureError
 from farthing.models.checkpoint import limits
-from farthing.models.checkpoint.checkpoint import EMBEDDING, ROPE_FACTORS, Checkpoint
+from farthing.models.checkpoint.checkpoint import EMBEDDING, Checkpoint
 from farthing.models.checkpoint.fields import Fields
-from farthing.models.checkpoint.gguf_config import (
-    GGUF_ARCHITECTURES,
-    metadata_fields,
-    read_config,
-)
+from farthing.models.checkpoint.gguf_config import metadata_fields, read_config
 from farthing.models.checkpoint.gguf_file import GgufFile, read_gguf
 from farthing.models.checkpoint.gguf_names import canonical_name
 from farthing.models.checkpoint.gguf_tokenizer import read_tokenizer
 from farthing.models.checkpoint.tensor import TensorSource
+from farthing.models.family import Family, GgufDialect
 
 
-def open_gguf(path: Path, supported: Collection[str]) -> Checkpoint:
-    """Opens a GGUF file of one of the ``supported`` architectures (registry keys).
+def open_gguf(path: Path, families: Collection[Family]) -> Checkpoint:
+    """Opens a GGUF file of one of ``families``.
 
     Raises :class:`UnsupportedArchitectureError` naming the architecture and the supported ones,
     and :class:`ModelFormatError` for a file that is not as GGUF demands, has impossible numbers or
@@ -34,8 +31,8 @@ def open_gguf(path: Path, supported: Collection[str]) -> Checkpoint:
     """
     file = read_gguf(path)
     fields = metadata_fields(file)
-    architecture = _architecture(fields, supported)
-    tensors = _tensors(file)
+    family, dialect = _family(fields, families)
+    tensors = _tensors(file, dialect)
     embedding = tensors.get(EMBEDDING)
     if embedding is None or len(embedding.shape) != 2:
         raise ModelFormatError(path, "a matrix is needed", field="tensor token_embd.weight")
@@ -47,21 +44,14 @@ def open_gguf(path: Path, supported: Collection[str]) -> Checkpoint:
             field="tensor token_embd.weight",
         )
     tokenizer = read_tokenizer(fields, vocab_size)
-    config = read_config(
-        fields,
-        architecture,
-        vocab_size,
-        frozenset(tensor.name for tensor in file.tensors),
-        tensors.get(ROPE_FACTORS),
-        tokenizer,
-    )
-    if GGUF_ARCHITECTURES[architecture].interleaved_rope:
+    config = read_config(fields, family, dialect, vocab_size, tensors, tokenizer)
+    if dialect.interleaved_rope:
         tensors = {name: _half_split(name, t, config) for name, t in tensors.items()}
     return Checkpoint(
         path=path,
         format="gguf",
         config=config,
-        tensors=MappingProxyType(tensors),
+        tensors=MappingProxyType(dict(dialect.tensors(config, tensors))),
         tokenizer=tokenizer,
         chat_template=fields.optional_text("tokenizer.chat_template"),
     )
@@ -78,7 +68,7 @@ def half_split_order(num_heads: int, head_dim: int, rope_dim: int) -> npt.NDArra
     return (np.arange(num_heads, dtype=np.intp)[:, None] * head_dim + head).reshape(-1)
 
 
-def _architecture(fields: Fields, supported: Collection[str]) -> str:
+def _family(fields: Fields, families: Collection[Family]) -> tuple[Family, GgufDialect]:
     kind = fields.optional_text("general.type") or "model"
     if kind != "model":
         fields.fail("general.type", f"is {kind!r}; only a whole model can be opened")
@@ -86,7 +76,7 @@ def _architecture(fields: Fields, supported: Collection[str]) -> str:
     if parts > 1:
         fields.fail("split.count", f"is one of {parts} parts; join them with gguf-split --merge")
     architecture = fields.text("general.architecture")
-    known = sorted(set(supported) & set(GGUF_ARCHITECTURES))
+    known = {f.gguf.architecture: (f, f.gguf) for f in families if f.gguf is not None}
     described = repr(architecture)
     experts = fields.optional_integer(f"{architecture}.expert_count", 0, 1 << 16) or 0
     if experts:
@@ -94,12 +84,12 @@ def _architecture(fields: Fields, supported: Collection[str]) -> str:
     if architecture not in known or experts:
         raise UnsupportedArchitectureError(
             f"{fields.file}: architecture {described} is not supported in GGUF files; "
-            f"supported: {', '.join(known)}"
+            f"supported: {', '.join(sorted(known))}"
         )
-    return architecture
+    return known[architecture]
 
 
-def _tensors(file: GgufFile) -> dict[str, TensorSource]:
+def _tensors(file: GgufFile, dialect: GgufDialect) -> dict[str, TensorSource]:
     tensors: dict[str, TensorSource] = {}
     for tensor in file.tensors:
         field = f"tensor {tensor.name}"
@@ -110,7 +100,7 @@ def _tensors(file: GgufFile) -> dict[str, TensorSource]:
                 field=field,
                 offset=tensor.entry_offset,
             )
-        name = canonical_name(tensor.name)
+        name = canonical_name(tensor.name, dialect.names)
         if name in tensors:
             raise ModelFormatError(
                 file.path,

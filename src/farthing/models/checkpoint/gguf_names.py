@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from farthing.models.checkpoint.checkpoint import EMBEDDING, LM_HEAD
 
@@ -25,11 +26,13 @@ _IN_LAYER = {
 _LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,8})\.([a-z_]+)\.(weight|bias)")
 
 
-def canonical_name(name: str) -> str:
-    """The canonical name of a GGUF tensor; an unknown name stands for itself."""
+def canonical_name(name: str, own: Mapping[str, str]) -> str:
+    """The canonical name of a GGUF tensor; an unknown name stands for itself.
+
+    ``own`` are the family's own names of parts of a layer, before those of Llama.
+    """
     if name in _WHOLE_MODEL:
         return _WHOLE_MODEL[name]
     match = _LAYER.fullmatch(name)
-    if match is None or match[2] not in _IN_LAYER:
-        return name
-    return f"model.layers.{match[1]}.{_IN_LAYER[match[2]]}.{match[3]}"
+    part = match and (own.get(match[2]) or _IN_LAYER.get(match[2]))
+    return f"model.layers.{match[1]}.{part}.{match[3]}" if match and part else name

@@ -11,10 +11,11 @@ from farthing.errors import FarthingError, ModelFormatError, ModelNotFoundError
 from farthing.models.checkpoint.checkpoint import Checkpoint
 from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.file_reader import FileReader
-from farthing.models.checkpoint.huggingface_config import read_config
+from farthing.models.checkpoint.huggingface_config import find_family, read_config
 from farthing.models.checkpoint.json_file import MAX_JSON, read_json_object
 from farthing.models.checkpoint.safetensors_file import SafetensorsTensor, read_safetensors
 from farthing.models.checkpoint.tensor import TensorSource
+from farthing.models.family import Family
 from farthing.tokenization.source import JsonTokenizerFile
 
 _DTYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
@@ -23,8 +24,8 @@ _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"model-([0-9]{5})-of-([0-9]{5})\.safetensors")
 
 
-def open_huggingface(path: Path, supported: Collection[str]) -> Checkpoint:
-    """Opens a directory with ``config.json`` and safetensors, whole or sharded.
+def open_huggingface(path: Path, families: Collection[Family]) -> Checkpoint:
+    """Opens a directory with ``config.json`` and safetensors, whole or sharded, of ``families``.
 
     Raises :class:`UnsupportedArchitectureError` naming the architecture and the supported ones,
     :class:`ModelNotFoundError` for a directory that is not such a model and
@@ -37,8 +38,10 @@ def open_huggingface(path: Path, supported: Collection[str]) -> Checkpoint:
     generation = None
     if _exists(generation_path):
         generation = Fields(generation_path, read_json_object(generation_path))
-    config = read_config(Fields(config_path, read_json_object(config_path)), generation, supported)
-    tensors = _tensors(path)
+    fields = Fields(config_path, read_json_object(config_path))
+    family = find_family(fields, families)
+    config = read_config(fields, generation, family)
+    tensors = family.hugging_face.tensors(config, _tensors(path))
     tokenizer_config: Mapping[str, object] = MappingProxyType({})
     if _exists(path / "tokenizer_config.json"):
         tokenizer_config = MappingProxyType(read_json_object(path / "tokenizer_config.json"))

@@ -12,6 +12,7 @@ from farthing.models.checkpoint.file_reader import FileReader
 from farthing.models.checkpoint.gguf import open_gguf
 from farthing.models.checkpoint.gguf_file import MAGIC
 from farthing.models.checkpoint.huggingface import open_huggingface
+from farthing.models.family import Family
 
 _FOREIGN = (
     ((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04"), "a PyTorch file"),
@@ -19,10 +20,10 @@ _FOREIGN = (
 )
 
 
-def open_checkpoint(path: Path, supported: Collection[str]) -> Checkpoint:
+def open_checkpoint(path: Path, families: Collection[Family]) -> Checkpoint:
     """Opens a GGUF file or a Hugging Face directory as far as its metadata.
 
-    ``supported`` are the architectures there is a program for (registry keys). Raises
+    ``families`` are those there is a program for. Raises
     :class:`ModelNotFoundError` if there is no such path or no model in it,
     :class:`ModelFormatError` and :class:`UnsupportedArchitectureError` as the readers do, and
     :class:`FarthingError` if the system refuses to read it.
@@ -35,11 +36,11 @@ def open_checkpoint(path: Path, supported: Collection[str]) -> Checkpoint:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise FarthingError(f"{path}: cannot be read: {reason}") from error
     if stat.S_ISDIR(status.st_mode):
-        return open_huggingface(path, supported)
+        return open_huggingface(path, families)
     reader = FileReader(path)
     head = reader.read(0, min(reader.size, 4))
     if head == MAGIC or path.suffix.lower() == ".gguf":
-        return open_gguf(path, supported)
+        return open_gguf(path, families)
     if path.suffix == ".safetensors" or path.name == "config.json":
         raise ModelFormatError(path, f"is part of a model; name its directory, {path.parent}")
     for magics, what in _FOREIGN:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,26 @@ class TensorSource:
     nbytes: int  # in the file
     row_order: npt.NDArray[np.intp] | None = None
     """Row i of the tensor is row ``row_order[i]`` of the file (elements, for a vector)."""
+    plus: float = 0.0
+    """Added to every element of a vector: norms that are stored as their distance from 1."""
+
+    def row_range(self, start: int, stop: int) -> TensorSource:
+        """The matrix of rows start..stop, (stop - start, cols): a part of a stack of matrices.
+
+        Raises :class:`InvalidParameterError` for rows that are not there, or in another order than
+        the file's.
+        """
+        if not 0 <= start < stop <= self.rows or self.row_order is not None:
+            raise InvalidParameterError(
+                f"{self.name}: rows {start} to {stop} cannot be cut from {self.rows}"
+            )
+        row_bytes = self.stored.row_bytes(self.cols)
+        return replace(
+            self,
+            shape=(stop - start, self.cols),
+            offset=self.offset + start * row_bytes,
+            nbytes=(stop - start) * row_bytes,
+        )
 
     @property
     def file(self) -> Path:
@@ -105,6 +125,8 @@ class TensorSource:
         stored = np.empty((stop - start, self.stored.row_bytes(self.cols)), np.uint8)
         self._read_stored(start, stop, stored)
         values = _to_float32(stored, self.stored)
+        if self.plus:
+            values = values + np.float32(self.plus)
         return values.reshape(self.shape) if stop - start == self.rows else values
 
     def _read_stored(self, start: int, stop: int, out: npt.NDArray[np.uint8]) -> None:
