@@ -264,6 +264,7 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str, str]] = [
     ({"head_dim": 5}, "head_dim", "even"),
     ({"vocab_size": 0}, "vocab_size", "is 0"),
     ({"rms_norm_eps": -1.0}, "rms_norm_eps", "outside"),
+    ({"rms_norm_eps": 10**400}, "rms_norm_eps", "an integer of 1329 bits"),
     ({"rope_theta": -5}, "rope_theta", "outside"),
     ({"rope_theta": "big"}, "rope_theta", "must be a number"),
     ({"rope_parameters": {"rope_type": "proportional"}}, "rope_parameters.rope_type",

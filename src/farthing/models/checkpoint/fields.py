@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -56,7 +55,7 @@ class Fields:
         value = self.values[key]
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.fail(key, f"must be a number, not {_describe(value)}")
-        if not math.isfinite(value) or not low <= value <= high:
+        if not low <= value <= high:  # NaN is not; an integer too large for a float compares too
             self.fail(key, f"is {_describe(value)}, outside {low:g} to {high:g}")
         return float(value)
 
