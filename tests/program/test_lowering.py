@@ -199,3 +199,32 @@ def test_what_the_player_lacks_is_refused_by_name() -> None:
     moe = Moe(value(1), value(0), "router", "gate_up", "down", 2, True, "silu", None)
     with pytest.raises(UnsupportedOperationError, match="moe"):
         lower(program(EMBED, moe), floating)
+
+
+def test_a_sum_that_is_the_logits_is_made_where_the_caller_wants_it() -> None:
+    rows = Rows.LOGITS
+    head = value(2, rows, VOCAB)
+    ops = [
+        EMBED,
+        LogitRows(value(1, rows), value(0)),
+        linear(head, value(1, rows), "head"),
+        linear(value(3, rows, 8), value(1, rows), "a"),
+        linear(value(4, rows, VOCAB), value(3, rows, 8), "b", add=head),
+    ]
+    lowered = lower(program(*ops), floating)
+    assert lowered.instructions[-1].out in lowered.outputs
+    assert lowered.instructions[2].out == lowered.instructions[-1].out
+    assert [b.width for b in lowered.float_buffers].count(VOCAB) == 1
+
+
+def test_an_operand_of_the_logits_that_is_read_again_keeps_its_own_place() -> None:
+    rows = Rows.LOGITS
+    head = value(2, rows, VOCAB)
+    ops = [
+        EMBED,
+        LogitRows(value(1, rows), value(0)),
+        linear(head, value(1, rows), "head"),
+        linear(value(3, rows, VOCAB), head, "square", add=head),
+    ]
+    lowered = lower(program(*ops), floating)
+    assert lowered.instructions[-1].out not in lowered.instructions[-1].inputs

@@ -88,6 +88,17 @@ def lower(program: Program, activation_group: Callable[[str], int]) -> LoweredPr
     return _Lowering(program, activation_group).lower()
 
 
+def _overwritten(op: Op) -> Value | None:
+    """The operand that ``op`` can put its result in place of."""
+    match op:
+        case Softcap() | Scale():
+            return op.x
+        case Linear() if op.add is not None and op.add.id != op.x.id:
+            return op.add
+        case _:
+            return None
+
+
 @dataclass(slots=True)
 class _Lowering:
     program: Program
@@ -140,11 +151,10 @@ class _Lowering:
         self.place[value.id] = buffer
         while True:
             index, producer = producers[value.id]
-            if not isinstance(producer, Softcap | Scale):
-                return
-            if self.last_use[producer.x.id] != index:
-                return  # someone still reads what would be overwritten
-            value = producer.x
+            operand = _overwritten(producer)
+            if operand is None or self.last_use[operand.id] != index:
+                return  # or someone still reads what would be overwritten
+            value = operand
             self.place[value.id] = buffer
 
     def _lower_op(self, index: int, op: Op) -> None:
@@ -174,13 +184,9 @@ class _Lowering:
         )
         x = self.place.get(op.x.id, NOWHERE)
         add = NOWHERE if op.add is None else self.place[op.add.id]
-        if (
-            op.add is not None
-            and op.add.id != op.x.id
-            and self.last_use[op.add.id] == index
-            and not self._placed(op.out)
-        ):
-            self.place[op.out.id] = self.place.pop(op.add.id)  # the sum replaces its dead operand
+        dead = _overwritten(op)
+        if dead is not None and self.last_use[dead.id] == index and not self._placed(op.out):
+            self.place[op.out.id] = self.place.pop(dead.id)  # the sum replaces its operand
         self.instructions.append(Instruction(op, (x, add), self._float(op.out), segments=segments))
         self._round(op.out)
 
