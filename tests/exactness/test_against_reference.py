@@ -9,30 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from farthing.program.native import NativeWeight
 from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
 from farthing.tokenization.tokenizer import Tokenizer
 from support.native_runs import NativeModel
+from support.rounded_inputs import reference_weights
 
 POSITIONS = 256
 
 pytestmark = pytest.mark.slow
-
-
-class RoundsItsInput(np.ndarray[Any, np.dtype[np.float64]]):
-    """A weight matrix whose product first rounds the activations to int8 by groups."""
-
-    group = 0
-
-    def __array_finalize__(self, source: object) -> None:
-        self.group = getattr(source, "group", 0)
-
-    def __rmatmul__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        groups = x.reshape(*x.shape[:-1], -1, self.group)
-        scale = np.abs(groups).max(axis=-1, keepdims=True) / 127
-        rounded = np.rint(groups / np.where(scale == 0, 1, scale)) * scale
-        return np.asarray(rounded.reshape(x.shape) @ np.asarray(self))
 
 
 def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -55,16 +40,7 @@ def test_served_logits_err_as_int8_activations_do_and_no_more(qwen_gguf: Path) -
     assert len(tokens) == POSITIONS
     rows = step_batch([SequenceRows(tokens, 0, range(POSITIONS // 16), logits=POSITIONS)])
 
-    def exact(name: str) -> NDArray[np.floating]:
-        return model.checkpoint.tensors[name].dequantize()
-
-    def rounding(name: str) -> NDArray[np.floating]:
-        weight: NativeWeight = model.weights[name]
-        if isinstance(weight, np.ndarray) or name == "model.embed_tokens.weight":
-            return exact(name)
-        matrix = exact(name).astype(np.float64).view(RoundsItsInput)
-        matrix.group = weight.activation_group
-        return matrix
+    exact, rounding = reference_weights(model)
 
     def reference(weights: Any) -> NDArray[np.float64]:
         return log_softmax(ReferenceExecutor(model.program, weights).run(rows).logits)

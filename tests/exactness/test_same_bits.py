@@ -1,6 +1,7 @@
 """The promise, one sentence a test: the same bits however a sequence is computed.
 
-Each test runs on tiny float models of every kind and, marked slow, on the real default model.
+Each test runs on tiny float models of every kind, on two with an adapter beside them (one of them
+quantized) and, marked slow, on the real default model.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import pytest
 from farthing import _native
 from farthing.program.step import SequenceRows
 from support.native_runs import NativeModel, assert_same_bits
+from support.tiny_adapters import make_tiny_adapter
+from support.tiny_gguf import write_gguf
 from support.tiny_models import KINDS, make_tiny_model
 
 REAL = "qwen2.5-coder-0.5b"
-KINDS_AND_REAL = [*KINDS, pytest.param(REAL, marks=pytest.mark.slow)]
+ADAPTED = {"qwen2-tied with adapter": "F32", "llama-mha in 8 bits with adapter": "Q8_0"}
+KINDS_AND_REAL = [*KINDS, *ADAPTED, pytest.param(REAL, marks=pytest.mark.slow)]
 CHUNKS = (1, 7, 16, 64)
 
 
@@ -25,6 +29,11 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if request.param == REAL:
         return NativeModel(request.getfixturevalue("qwen_gguf"))
     path: Path = tmp_path_factory.mktemp("tiny")
+    if request.param in ADAPTED:
+        kind, scheme = request.param.partition(" ")[0], ADAPTED[request.param]
+        base = make_tiny_model(kind, path)
+        adapter = make_tiny_adapter(base, path / "adapter", "every layer and the output")
+        return NativeModel(write_gguf(kind, base, path / "base.gguf", scheme), adapter)
     return NativeModel(make_tiny_model(request.param, path))
 
 

@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from farthing.models.adapter import apply_adapter, open_adapter
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
-from farthing.program.native import KvCache, KvDtype, NativeExecutor, NativeWeight, load_weights
+from farthing.program.native import (
+    KvCache,
+    KvDtype,
+    NativeExecutor,
+    NativeWeight,
+    WeightSource,
+    load_weights,
+)
 from farthing.program.step import SequenceRows, step_batch
 
 Logits = NDArray[np.float32]
 
 
 class NativeModel:
-    """One model's packed weights, from which runs with different settings are made."""
+    """One model's packed weights, from which runs with different settings are made.
 
-    def __init__(self, path: Path) -> None:
+    With ``adapter``, the directory of one, its weights stand beside the model's.
+    """
+
+    def __init__(self, path: Path, adapter: Path | None = None) -> None:
         self.checkpoint: Checkpoint = open_checkpoint(path, FAMILIES)
         self.config = self.checkpoint.config
         self.program = build_program(self.config)
+        self.tensors: Mapping[str, WeightSource] = self.checkpoint.tensors
+        if adapter is not None:
+            adapted = apply_adapter(self.program, open_adapter(adapter))
+            self.program = adapted.program
+            self.tensors = {**self.tensors, **adapted.sources}
         self.weights: dict[str, NativeWeight] = load_weights(
-            self.program, self.checkpoint.tensors, num_threads=2
+            self.program, self.tensors, num_threads=2
         )
 
     def run(

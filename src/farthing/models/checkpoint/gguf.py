@@ -70,6 +70,12 @@ def half_split_order(num_heads: int, head_dim: int, rope_dim: int) -> npt.NDArra
 
 def _family(fields: Fields, families: Collection[Family]) -> tuple[Family, GgufDialect]:
     kind = fields.optional_text("general.type") or "model"
+    if kind == "adapter":
+        fields.fail(
+            "general.type",
+            "is 'adapter'; only a whole model can be opened, and with it an adapter that is a "
+            "directory as peft saves it (adapter_config.json and safetensors)",
+        )
     if kind != "model":
         fields.fail("general.type", f"is {kind!r}; only a whole model can be opened")
     parts = fields.optional_integer("split.count", 0, 1 << 16) or 1

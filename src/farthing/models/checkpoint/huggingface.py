@@ -75,6 +75,8 @@ def _exists(path: Path) -> bool:
 
 def _no_config(path: Path) -> str:
     message = f"{path}: has no config.json, so it is not a Hugging Face model directory"
+    if _exists(path / "adapter_config.json"):
+        return f"{message} but an adapter; name the model it was made for, and it with --adapter"
     try:
         gguf = sorted(item.name for item in path.glob("*.gguf"))
     except OSError:
@@ -104,7 +106,7 @@ def _tensors(path: Path) -> dict[str, TensorSource]:
                     field=f"tensor {entry.name}",
                     offset=entry.offset,
                 )
-            tensors[entry.name] = _source(file.reader, entry)
+            tensors[entry.name] = tensor_source(file.reader, entry)
     for name, shard_name in (index or {}).items():
         if name not in tensors:
             raise ModelFormatError(
@@ -115,7 +117,8 @@ def _tensors(path: Path) -> dict[str, TensorSource]:
     return tensors
 
 
-def _source(reader: FileReader, entry: SafetensorsTensor) -> TensorSource:
+def tensor_source(reader: FileReader, entry: SafetensorsTensor) -> TensorSource:
+    """Where the tensor's rows are; raises :class:`ModelFormatError` for a dtype not served."""
     if entry.dtype not in _DTYPES:
         raise ModelFormatError(
             reader.path,

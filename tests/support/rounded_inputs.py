@@ -1,0 +1,45 @@
+"""A model's weights for the reference executor: as they are, and with rounded activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farthing.program.native import NativeWeight
+from farthing.program.reference import Weights
+from support.native_runs import NativeModel
+
+
+class RoundsItsInput(np.ndarray[Any, np.dtype[np.float64]]):
+    """A weight matrix whose product first rounds the activations to int8 by groups."""
+
+    group = 0
+
+    def __array_finalize__(self, source: object) -> None:
+        self.group = getattr(source, "group", 0)
+
+    def __rmatmul__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        groups = x.reshape(*x.shape[:-1], -1, self.group)
+        scale = np.abs(groups).max(axis=-1, keepdims=True) / 127
+        rounded = np.rint(groups / np.where(scale == 0, 1, scale)) * scale
+        return np.asarray(rounded.reshape(x.shape) @ np.asarray(self))
+
+
+def reference_weights(model: NativeModel) -> tuple[Weights, Weights]:
+    """The exact weights of ``model``, and those whose products round their input as served."""
+
+    def exact(name: str) -> NDArray[np.floating]:
+        return model.tensors[name].dequantize()
+
+    def rounding(name: str) -> NDArray[np.floating]:
+        weight: NativeWeight = model.weights[name]
+        group = 0 if isinstance(weight, np.ndarray) else weight.activation_group
+        if not group or name == "model.embed_tokens.weight":
+            return exact(name)
+        matrix = exact(name).astype(np.float64).view(RoundsItsInput)
+        matrix.group = group
+        return matrix
+
+    return exact, rounding
