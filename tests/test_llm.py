@@ -19,9 +19,11 @@ from farthing.errors import (
     FarthingError,
     InsufficientMemoryError,
     InvalidParameterError,
+    ModelFormatError,
     ModelNotFoundError,
 )
 from farthing.sampling.sampler import top_logprobs
+from support.tiny_adapters import make_tiny_adapter
 from support.tiny_models import make_tiny_model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -303,3 +305,53 @@ def test_bad_arguments_are_named(directory: Path) -> None:
 def test_too_little_memory_is_refused_before_loading(directory: Path) -> None:
     with pytest.raises(InsufficientMemoryError, match=r"needs .* MiB .* are available"):
         LLM(directory, kv_cache_tokens=10**12)
+
+
+def test_an_adapter_is_counted_in_memory_and_in_progress(directory: Path, tmp_path: Path) -> None:
+    adapter = make_tiny_adapter(directory, tmp_path / "adapter", "every layer and the output")
+    totals: dict[Path | None, int] = {}
+    served: dict[Path | None, int] = {}
+    for each in (None, adapter):
+
+        def told(done: int, total: int, each: Path | None = each) -> None:
+            assert done <= total
+            totals[each] = total
+
+        llm = LLM(directory, adapter=each, load_progress=told)
+        weights = llm.engine.runner.executor.weights
+        served[each] = sum(weight.nbytes for weight in weights.values())
+        with pytest.raises(InsufficientMemoryError) as caught:
+            LLM(directory, adapter=each, kv_cache_tokens=10**12)
+        assert f"({totals[each] / 2**20:,.0f} MiB of weights" in str(caught.value)
+    assert totals == served
+    assert totals[adapter] > totals[None]
+
+
+def test_an_adapter_answers_alike_alone_in_a_batch_and_without_the_cache(
+    directory: Path, tmp_path: Path, llm: LLM
+) -> None:
+    adapter = make_tiny_adapter(directory, tmp_path / "adapter")
+    adapted = LLM(directory, adapter=str(adapter))
+    prompts = [PROMPT, "One", "Two three"]
+    alone = [adapted.generate(p, GREEDY)[0].outputs[0].token_ids for p in prompts]
+    together = [o.outputs[0].token_ids for o in adapted.generate(prompts, GREEDY)]
+    assert together == alone
+    slow = LLM(directory, adapter=adapter, use_cache=False)
+    assert slow.generate(PROMPT, GREEDY)[0].outputs[0].token_ids == alone[0]
+    assert llm.generate(PROMPT, GREEDY)[0].outputs[0].token_ids != alone[0]
+
+
+def test_an_adapter_that_is_not_there_or_not_finite_is_refused(
+    directory: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelNotFoundError, match="no such adapter directory"):
+        LLM("no-such-model-either", adapter=tmp_path / "nowhere")
+    adapter = make_tiny_adapter(directory, tmp_path / "adapter")
+    file = adapter / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith("up_proj.lora_B.weight"))
+    tensors[name][7, 3] = np.nan
+    save_file(tensors, file)
+    with pytest.raises(ModelFormatError, match=r"row 7, column 3 is a NaN") as caught:
+        LLM(directory, adapter=adapter)
+    assert caught.value.field == f"tensor {name}"

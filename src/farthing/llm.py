@@ -19,7 +19,8 @@ from farthing.engine.model_loader import LoadOptions, load_model
 from farthing.engine.output_processor import OutputProcessor
 from farthing.engine.outputs import RequestOutput, StreamChunk
 from farthing.errors import InvalidParameterError
-from farthing.program.native import KvDtype
+from farthing.models.adapter import open_adapter
+from farthing.program.native import FloatMode, KvDtype
 from farthing.sampling.params import SamplingParams
 from farthing.tokenization.chat import can_chat, chat_template_of, encode_chat
 from farthing.tokenization.chat_template import ChatTemplate
@@ -38,7 +39,8 @@ class LLM:
     ``model`` is a catalog name, a hub id, a GGUF file or a Hugging Face directory.
     ``use_cache=False`` recomputes every sequence from its first token at each step: the same
     tokens, slowly. ``max_model_len`` (tokens of one sequence) defaults to the model's context, or
-    to what memory allows where that is less.
+    to what memory allows where that is less. ``adapter`` is the directory of a LoRA adapter made
+    for the model, as the ``peft`` library saves it.
 
     Calls from several threads are safe; their requests share the passes.
 
@@ -49,6 +51,7 @@ class LLM:
         self,
         model: str | PathLike[str] = DEFAULT_MODEL,
         *,
+        adapter: str | PathLike[str] | None = None,
         use_cache: bool = True,
         kv_cache_dtype: KvDtype = "fp16",
         max_model_len: int | None = None,
@@ -69,12 +72,15 @@ class LLM:
                 raise InvalidParameterError(
                     f"{name}={value!r} must be a whole number from 1 to {most}"
                 )
+        with FloatMode():
+            opened = None if adapter is None else open_adapter(Path(adapter))
         options = LoadOptions(
             kv_cache_dtype=kv_cache_dtype,
             max_model_len=max_model_len,
             num_threads=num_threads,
             max_num_batched_tokens=max_num_batched_tokens,
             kv_cache_tokens=kv_cache_tokens,
+            adapter=opened,
         )
         self.path = resolve(Path(model) if isinstance(model, PathLike) else model)
         loaded = load_model(self.path, options, load_progress)

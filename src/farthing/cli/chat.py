@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from farthing.cli.options import (
+    Adapter,
     KvCacheDtype,
     MaxModelLen,
     MaxTokens,
@@ -37,6 +38,7 @@ def chat(
     temperature: Temperature = 0.0,
     seed: Seed = None,
     stop: Stop = None,
+    adapter: Adapter = None,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
     max_model_len: MaxModelLen = None,
@@ -62,7 +64,7 @@ def chat(
     sampling = Sampling(temperature, max_tokens, seed, tuple(stop or ()))
     sampling.params()  # refuses what cannot be before anything is loaded
     session = Session(model or DEFAULT_MODEL, system, sampling)
-    options = LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache)
+    options = LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter)
     llm = load(session.model, options)
     llm.chat_template  # noqa: B018 - says at once that the model cannot chat
     conversation = Conversation(llm, session, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from farthing.cli.terminal import console
@@ -23,6 +24,7 @@ class LoadOptions:
     kv_cache_dtype: Literal["fp16", "fp32"] = "fp16"
     max_model_len: int | None = None
     use_cache: bool = True
+    adapter: str | None = None
 
 
 def load(model: str, options: LoadOptions) -> LLM:
@@ -30,13 +32,17 @@ def load(model: str, options: LoadOptions) -> LLM:
     from farthing import machine
     from farthing.cli.download import fetch
     from farthing.llm import LLM
+    from farthing.models.adapter import open_adapter
 
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
+    if options.adapter is not None:
+        open_adapter(Path(options.adapter))  # a wrong one is refused before anything is fetched
     path = fetch(model)
     bar = LoadBar(model)
     try:
         return LLM(
             path,
+            adapter=options.adapter,
             use_cache=options.use_cache,
             kv_cache_dtype=options.kv_cache_dtype,
             max_model_len=options.max_model_len,

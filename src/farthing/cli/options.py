@@ -83,6 +83,15 @@ MaxModelLen = Annotated[
         show_default=False,
     ),
 ]
+Adapter = Annotated[
+    str | None,
+    typer.Option(
+        "--adapter",
+        metavar="DIR",
+        help="Directory of a LoRA adapter made for the model, as peft saves it.",
+        show_default=False,
+    ),
+]
 NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Recompute the whole context for every token (slow)."),

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from farthing.cli.options import (
+    Adapter,
     Json,
     KvCacheDtype,
     MaxModelLen,
@@ -37,6 +38,7 @@ def run(
             "message if the model has a chat template.",
         ),
     ] = False,
+    adapter: Adapter = None,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
     max_model_len: MaxModelLen = None,
@@ -59,7 +61,7 @@ def run(
 
     prompt = read_prompt(prompt)
     params = Sampling(temperature, max_tokens, seed, tuple(stop or ())).params()
-    llm = load(model, LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache))
+    llm = load(model, LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter))
     templated = not raw and llm.has_chat_template
     chunks = (
         llm.chat_stream([{"role": "user", "content": prompt}], params)
@@ -73,6 +75,7 @@ def run(
         write_json(
             {
                 "model": model,
+                "adapter": adapter,
                 "prompt": prompt,
                 "chat_template": templated,
                 "text": answer.text,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farthing.cli.options import Json, ModelArgument
+from farthing.cli.options import Adapter, Json, ModelArgument
 
 if TYPE_CHECKING:
+    from farthing.models.adapter import AdaptedProgram
+    from farthing.models.adapter import Adapter as LoraAdapter
     from farthing.models.checkpoint import Checkpoint
     from farthing.program.ops import Program
 
@@ -29,24 +32,31 @@ def show(
     program: Annotated[
         bool, typer.Option("--program", help="List the operations of a pass as well.")
     ] = False,
+    adapter: Adapter = None,
     json: Json = False,
 ) -> None:
     """Show what a model is and what memory it takes."""
     from farthing.cli.download import fetch
     from farthing.cli.terminal import console, write_json
+    from farthing.models.adapter import apply_adapter, open_adapter
     from farthing.models.checkpoint import open_checkpoint
     from farthing.models.registry import FAMILIES, build_program
     from farthing.program.listing import describe
 
+    lora = None if adapter is None else open_adapter(Path(adapter))
     path = fetch(model)
     checkpoint = open_checkpoint(path, FAMILIES)
     operations = build_program(checkpoint.config)
-    facts = {
+    facts: dict[str, Any] = {
         "model": model,
         "path": str(path),
         **checkpoint_facts(checkpoint),
         **kv_facts(operations, checkpoint.config.context_length),
     }
+    if lora is not None:
+        adapted = apply_adapter(operations, lora)
+        operations = adapted.program
+        facts["adapter"] = adapter_facts(lora, adapted)
     listing = describe(operations) if program else None
     if json:
         write_json(facts if listing is None else {**facts, "program": listing.splitlines()})
@@ -99,6 +109,22 @@ def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
             }
             for name, total in types.items()
         },
+    }
+
+
+def adapter_facts(adapter: LoraAdapter, adapted: AdaptedProgram) -> dict[str, Any]:
+    """What ``show --json`` prints of an adapter; sizes in bytes."""
+    from farthing.engine.model_loader import packed_bytes
+
+    return {
+        "path": str(adapter.path),
+        "base_model": adapter.config.base_model,
+        "ranks": list(adapter.ranks),
+        "targets": list(adapter.targets),
+        "modules": len(adapter.pairs),
+        "parameters": adapter.parameters,
+        "tensor_bytes": adapter.nbytes,
+        "served_bytes": sum(map(packed_bytes, adapted.sources.values())),
     }
 
 
@@ -167,7 +193,26 @@ def _print(facts: dict[str, Any]) -> None:
         full = facts["kv_bytes_full_context"][dtype]
         cache.add_row(dtype, f"{per_token:,}", f"{full:,}", human_bytes(full))
     out = console()
+    if "adapter" in facts:
+        _print_adapter(facts["adapter"])
     out.print()
     out.print(types)
     out.print()
     out.print(cache)
+
+
+def _print_adapter(facts: dict[str, Any]) -> None:
+    from farthing.cli.terminal import human_bytes, human_count, print_facts
+
+    base = facts["base_model"] or "not said"
+    print_facts(
+        {
+            "Adapter": facts["path"],
+            "Made for": base if base.isprintable() else repr(base),
+            "Rank": ", ".join(map(str, facts["ranks"])),
+            "Adapts": f"{', '.join(facts['targets'])}: {facts['modules']} matrices",
+            "Its size": f"{human_count(facts['parameters'])} parameters, "
+            f"{human_bytes(facts['tensor_bytes'])} in the file, "
+            f"{human_bytes(facts['served_bytes'])} in memory",
+        }
+    )

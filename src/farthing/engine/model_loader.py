@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from farthing.errors import (
     ModelNotFoundError,
     UnsupportedOperationError,
 )
-from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoint
+from farthing.models.adapter import Adapter, FactorSource, apply_adapter
+from farthing.models.checkpoint import Checkpoint, TensorSource, check_tensors, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.native import FloatMode, KvCache, KvDtype, NativeExecutor, load_weights
 from farthing.program.ops import Attention, Program, Rows
@@ -32,10 +33,15 @@ PROCESS_BYTES = 200 << 20
 HEAD_DIM_MULTIPLE = 16
 """Attention kernels hold 16 dimensions of a head in a register."""
 
+ROW_BLOCK = 16
+"""Rows that the kernels' layouts interleave: a matrix is filled up to whole blocks of them."""
+
 KV_ELEMENT_BYTES: dict[KvDtype, int] = {"fp16": 2, "fp32": 4}
 
 MIN_AUTOMATIC_TOKENS = 1024
 """The shortest context chosen for the user when memory is short; less is refused."""
+
+Sources = Mapping[str, TensorSource | FactorSource]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class LoadOptions:
     num_threads: int | None = None
     max_num_batched_tokens: int = 512  # rows of one pass
     kv_cache_tokens: int | None = None  # tokens of all sequences together
+    adapter: Adapter | None = None  # None: the model as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,7 @@ def load_model(
         config = checkpoint.config
         program = build_program(config)
     check_tensors(checkpoint, program.weights)
+    program, tensors = _adapt(program, checkpoint.tensors, options.adapter)
     if config.head_dim % HEAD_DIM_MULTIPLE:
         raise UnsupportedOperationError(
             f"{path}: heads of {config.head_dim} dimensions are not supported; their number must "
@@ -87,8 +95,8 @@ def load_model(
         )
     num_threads = options.num_threads or machine.default_threads()
 
-    sources = [checkpoint.tensors[slot.name] for slot in program.weights]
-    weight_bytes = sum(source.rows * source.row_nbytes for source in sources)
+    sources = [tensors[slot.name] for slot in program.weights]
+    weight_bytes = sum(map(packed_bytes, sources))
     token_bytes = kv_bytes_per_token(program, options.kv_cache_dtype)
     available = machine.memory_available()
     overhead = max(OVERHEAD_BYTES, PROCESS_BYTES + _workspace(program, options))
@@ -110,7 +118,8 @@ def load_model(
     tokenizer = Tokenizer.from_source(checkpoint.tokenizer)
     # The context is known now, and rotary embeddings may depend on it.
     program = build_program(config, context_length=max_model_len)
-    weights = load_weights(program, checkpoint.tensors, num_threads=num_threads, progress=advance)
+    program, tensors = _adapt(program, checkpoint.tensors, options.adapter)
+    weights = load_weights(program, tensors, num_threads=num_threads, progress=advance)
     if progress is not None:
         progress(weight_bytes, weight_bytes)
     executor = NativeExecutor(
@@ -124,6 +133,21 @@ def load_model(
         num_blocks=blocks_for(kv_tokens),
     )
     return LoadedModel(checkpoint, config, tokenizer, Runner(executor, kv), max_model_len)
+
+
+def _adapt(program: Program, tensors: Sources, adapter: Adapter | None) -> tuple[Program, Sources]:
+    """The program with the adapter, and where the weights of both come from."""
+    if adapter is None:
+        return program, tensors
+    with FloatMode():
+        adapted = apply_adapter(program, adapter)
+    return adapted.program, {**tensors, **adapted.sources}
+
+
+def packed_bytes(source: TensorSource | FactorSource) -> int:
+    """Bytes a weight takes in memory: the rows of a matrix are packed in whole blocks."""
+    rows = source.rows if len(source.shape) < 2 else -(-source.rows // ROW_BLOCK) * ROW_BLOCK
+    return rows * source.row_nbytes
 
 
 def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:

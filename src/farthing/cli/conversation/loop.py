@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from farthing.cli.conversation.commands import find_command, split_command
@@ -67,8 +68,9 @@ class Conversation:
     def describe_model(self) -> str:
         """``"qwen2.5-coder-0.5b · qwen2 · 24 layers · context of 32,768 tokens"``."""
         config = self.llm.config
+        adapter = f" with {self._options.adapter}" if self._options.adapter else ""
         return (
-            f"{self.session.model} · {config.architecture} · {config.num_layers} layers · "
+            f"{self.session.model}{adapter} · {config.architecture} · {config.num_layers} layers · "
             f"context of {self.llm.context_length:,} tokens"
         )
 
@@ -90,17 +92,22 @@ class Conversation:
         return "\n".join(lines)
 
     def change_model(self, name: str) -> None:
-        """Goes on with another model, or with the old one if the other cannot be loaded."""
+        """Goes on with another model, or with the old one if the other cannot be loaded.
+
+        An adapter stays behind with the model that it was made for.
+        """
         before = self.session.model
+        plain = replace(self._options, adapter=None)
         path = str(fetch(name))
         del self.llm
         gc.collect()  # two models may not fit
         try:
-            self.llm = load(path, self._options)
+            self.llm = load(path, plain)
         except BaseException:
             self.llm = load(before, self._options)
             raise
         self.session.model = name
+        self._options = plain
 
     def _take(self, text: str) -> bool:
         """Does what was typed; False if it was the wish to leave."""
