@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import (
     AddedToken,
     Regex,
@@ -23,6 +25,8 @@ from tokenizers import (
 )
 
 from farthing.tokenization import GgufVocabulary
+from support.published_patterns import LLAMA3, QWEN2
+from support.random_texts import random_texts
 
 # Examples are judged by what they show, not by how busy the machine is.
 settings.register_profile(
@@ -32,15 +36,6 @@ settings.register_profile(
 )
 settings.load_profile("unhurried")
 
-# As in Qwen2's and Llama 3's tokenizer.json.
-QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 CHATML_CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 LLAMA3_CONTROL = (
     "<|begin_of_text|>",
@@ -50,41 +45,6 @@ LLAMA3_CONTROL = (
     "<|eot_id|>",
 )
 USER_DEFINED = ("<tool_call>", "</tool_call>")
-
-_PIECES = (
-    *("the", " quick", " brown", "'s", "'LL", " don't", "Hello", " World", "naïve", "Straße"),
-    *("int main(void) {\n", "\treturn x[i] += 1;\n", "def f(a, b=None):\n    ", "=> ", "!=", "::"),
-    *("Привет", " мир", "Ελληνικά", "你好世界", "こんにちは", "안녕하세요", "שלום", "مرحبا"),
-    *("नमस्ते", "ไทย", "e\u0301", "A\u030a", "\u1e9b\u0323", "ﬁ", "½", "٣", "四"),
-    *(
-        "🙂",
-        "👩‍👩‍👧‍👦",
-        "🏳️‍🌈",
-        "🇫🇷",
-        "👍🏽",
-        "\u200b",
-        "\u200d",
-        "\ufeff",
-        "\u2028",
-        "\xa0",
-        "\u3000",
-    ),
-    *("\x00", "\x07", "\x1b[0m", "\x7f", "\x85", "\U0010ffff", "\ue000", "\ufffd"),
-    *("\r\n", "\r", "\n\n\n", "    ", "\t\t", " ", "  \n", " \r\n "),
-    *("0", "1234567", "3.14159", "1,000", "²", "<", "|", ">", "<|", "|>", "im_start", "im_end"),
-)
-
-
-def random_texts(count: int, seed: int, extra: tuple[str, ...] = ()) -> list[str]:
-    """Texts of mixed scripts, code, emoji, control characters, digits and white space."""
-    source = random.Random(seed)
-    texts = []
-    for _ in range(count):
-        parts = source.choices((*_PIECES, *extra), k=source.randrange(0, 14))
-        parts += [chr(source.randrange(0x20, 0x3000)) for _ in range(source.randrange(3))]
-        source.shuffle(parts)
-        texts.append("".join(parts))
-    return texts
 
 
 @dataclass(frozen=True)
@@ -168,6 +128,103 @@ def llama3(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         single=f"{bos} $A", special_tokens=[(bos, tokenizer.token_to_id(bos))]
     )
     return _finish(tokenizer, tmp_path_factory.mktemp("l"), "llama-bpe", LLAMA3_CONTROL)
+
+
+SENTENCEPIECE_CONTROL = ("<unk>", "<s>", "</s>", "<|user|>", "<|end|>")
+
+
+@dataclass(frozen=True)
+class SentencePiece:
+    """A vocabulary the sentencepiece library trained, and the same as GGUF metadata."""
+
+    library: SentencePieceProcessor
+    gguf: GgufVocabulary
+
+
+def _train_sentencepiece(**options: Any) -> SentencePiece:
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(random_texts(3000, seed=1)),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=2500,
+        character_coverage=0.98,
+        byte_fallback=True,
+        split_digits=True,
+        allow_whitespace_only_pieces=True,
+        normalization_rule_name="identity",
+        control_symbols=list(SENTENCEPIECE_CONTROL[3:]),
+        minloglevel=2,
+        **options,
+    )
+    library = SentencePieceProcessor(model_proto=model.getvalue())
+    ids = range(library.vocab_size())
+    user_defined = options["user_defined_symbols"]
+
+    def kind(i: int) -> int:
+        if library.is_unknown(i):
+            return 2
+        if library.is_control(i):
+            return 3
+        if library.is_byte(i):
+            return 6
+        return 4 if library.id_to_piece(i) in user_defined else 1
+
+    kinds = [kind(i) for i in ids]
+    pieces = [library.id_to_piece(i) for i in ids]
+    return SentencePiece(
+        library,
+        GgufVocabulary(
+            model="llama",
+            pre="default",
+            # Converters write the spaces of user-defined tokens as spaces.
+            tokens=[
+                p.replace("▁", " ") if k == 4 else p for p, k in zip(pieces, kinds, strict=True)
+            ],
+            token_types=kinds,
+            merges=[],
+            bos_id=library.bos_id(),
+            eos_id=library.eos_id(),
+            unknown_id=library.unk_id(),
+            scores=[library.get_score(i) for i in ids],
+            add_space_prefix=options["add_dummy_prefix"],
+            remove_extra_whitespaces=options["remove_extra_whitespaces"],
+        ),
+    )
+
+
+@pytest.fixture(scope="session")
+def llama2() -> SentencePiece:
+    """A vocabulary in the manner of Llama 2, Mistral and Phi-3."""
+    return _train_sentencepiece(
+        add_dummy_prefix=True, remove_extra_whitespaces=False, user_defined_symbols=["<sep>"]
+    )
+
+
+@pytest.fixture(scope="session")
+def gemma() -> SentencePiece:
+    """A vocabulary in the manner of Gemma 1 to 3: no space before a text, runs user-defined."""
+    runs = [unit * n for unit in ("▁", "\n", "\t") for n in range(2, 8)]
+    return _train_sentencepiece(
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        user_defined_symbols=[*runs, "<b>", "</b>"],
+    )
+
+
+@pytest.fixture(scope="session")
+def single_spaced() -> SentencePiece:
+    """A vocabulary whose texts lose white space they need not have."""
+    return _train_sentencepiece(
+        add_dummy_prefix=True, remove_extra_whitespaces=True, user_defined_symbols=["<b>", "a▁b"]
+    )
+
+
+@pytest.fixture(params=["llama2", "gemma", "single_spaced"])
+def sentencepiece(request: pytest.FixtureRequest) -> SentencePiece:
+    """Each of the three vocabularies of sentencepiece's making."""
+    vocabulary: SentencePiece = request.getfixturevalue(request.param)
+    return vocabulary
 
 
 @pytest.fixture(params=["qwen2", "llama3"])

@@ -150,6 +150,23 @@ def test_control_tokens_are_recognized_by_their_spelling(token: str, control: bo
     assert looks_like_control(token) is control
 
 
+@pytest.mark.parametrize(
+    ("token", "control"),
+    [
+        ("<|turn>", True),
+        ("<turn|>", True),
+        ('<|"|>', True),
+        ("<｜User｜>", True),
+        ("<tool_call>", False),
+        ("<|>", False),
+        ("<a b|>", False),
+        ("|x>", False),
+    ],
+)
+def test_of_tokens_that_no_merging_forms_one_bar_is_enough(token: str, control: bool) -> None:
+    assert looks_like_control(token, added=True) is control
+
+
 @pytest.mark.parametrize("rstrip", [False, True])
 @pytest.mark.parametrize("lstrip", [False, True])
 def test_white_space_goes_with_a_token_that_takes_it_as_in_the_library(
@@ -163,5 +180,8 @@ def test_white_space_goes_with_a_token_that_takes_it_as_in_the_library(
     path.write_text(json.dumps(state))
     ours = Tokenizer.from_file(path, {})
     library = Library.from_file(str(path))
-    for text in ("a <|im_end|> b", " <|im_end|>\n\n<|im_start|> ", "a<|im_end|>b", "<|im_end|>"):
+    for text in (
+        *("a <|im_end|> b", " <|im_end|>\n\n<|im_start|> ", "a<|im_end|>b", "<|im_end|>"),
+        *("a\x1c<|im_end|>\x1cb", "a\x85<|im_end|>\x85b", "\u3000<|im_end|>\u3000\u200b"),
+    ):
         assert ours.encode(text, allow_control=True) == library.encode(text).ids

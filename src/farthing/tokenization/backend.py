@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from farthing.tokenization.control import ControlToken
 
-if TYPE_CHECKING:
-    import tokenizers
+
+class Core(Protocol):
+    """Encodes text in which no control token was allowed. Safe to use from several threads."""
+
+    def encode(self, text: str, *, at_start: bool) -> list[int]:
+        """Ids of ``text``, none of them a control token's.
+
+        ``at_start``: the text is the beginning of a whole one, not what follows a control token.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -21,11 +29,10 @@ class Backend:
     ``control`` are the control tokens by spelling; ``literal_ids`` the ids whose string is plain
     text, not the alphabet that ``piece_bytes`` reads. ``prefix`` and ``suffix`` are the ids that
     ``add_special_tokens`` puts around a text. ``strips_first_space``: the first space of a whole
-    decoded text is an artefact of encoding. ``anchor``: a string that ``core`` knows as one token
-    and no text contains; text encoded behind it is not taken for the beginning of a text.
+    decoded text is an artefact of encoding.
     """
 
-    core: tokenizers.Tokenizer
+    core: Core
     tokens: Sequence[str | None]
     ids: Mapping[str, int]
     control: Mapping[str, ControlToken]
@@ -37,4 +44,3 @@ class Backend:
     eos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     strips_first_space: bool = False
-    anchor: str | None = None

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # keeps out strings that merging could form: pre-tokenizers split words from punctuation.
 _LOOKS_LIKE_CONTROL = re.compile(r"<[|｜][^<>\s]*\w[^<>\s]*[|｜]>")
 
+_ADDED_LOOKS_LIKE_CONTROL = re.compile(r"<[|｜][^<>\s]+>|<[^<>\s]+[|｜]>")
+
 _END_OF_ANSWER = (
     "<|im_end|>",
     "<|endoftext|>",
@@ -25,15 +27,29 @@ _END_OF_ANSWER = (
     "<|return|>",
     "<|end|>",
     "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",  # Gemma 4 hands over to the tool
     "<｜end▁of▁sentence｜>",
     "</s>",
 )
 
 _NOT_CONTROL = 2**32 - 1
 
+# Unicode's property White_Space, as the library has it; str.isspace() knows four more.
+_WHITE_SPACE = frozenset(
+    "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
+    "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+)
 
-def looks_like_control(token: str) -> bool:
-    """Whether ``token`` is spelled as turn markers are: ``<|word|>``, either kind of bar."""
+
+def looks_like_control(token: str, *, added: bool = False) -> bool:
+    """Whether ``token`` is spelled as turn markers are: ``<|word|>``, either kind of bar.
+
+    ``added``: no merging forms the token. Then one bar is enough (Gemma 4: ``<|turn>``,
+    ``<turn|>``), and any character within (``<|"|>``).
+    """
+    if added:
+        return token[:1] == "<" and bool(_ADDED_LOOKS_LIKE_CONTROL.fullmatch(token))
     return token.startswith(("<|", "<｜")) and bool(_LOOKS_LIKE_CONTROL.fullmatch(token))
 
 
@@ -113,6 +129,6 @@ class ControlFinder:
         self, text: str, start: int, stop: int, token_id: int
     ) -> tuple[int, int, int]:
         if token_id in self._rstrip_ids:
-            while stop < len(text) and text[stop].isspace():
+            while stop < len(text) and text[stop] in _WHITE_SPACE:
                 stop += 1
         return start, stop, token_id

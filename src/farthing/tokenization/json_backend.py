@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from farthing.errors import ModelFormatError
 from farthing.tokenization.backend import Backend
+from farthing.tokenization.byte_fallback import byte_of
 from farthing.tokenization.byte_level import byte_level_bytes
 from farthing.tokenization.control import ControlToken, ends_of_answer, looks_like_control
 from farthing.tokenization.source import JsonTokenizerFile
@@ -28,58 +27,74 @@ _NAMED_TOKENS = (
     "mask_token",
 )
 _TOKEN_LISTS = ("additional_special_tokens", "extra_special_tokens")
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def json_backend(file: JsonTokenizerFile) -> Backend:
-    """Read ``file``. Raises ModelFormatError if it is unreadable or not a BPE tokenizer."""
+    """Read ``file``. Raises ModelFormatError if it is unreadable or not a BPE or Unigram model."""
     from tokenizers import AddedToken
 
-    core = _read(file)
-    if type(core.model).__name__ != "BPE":
+    from farthing.tokenization.library_core import LibraryCore
+
+    library = _read(file)
+    model = type(library.model).__name__
+    if model not in ("BPE", "Unigram"):
         raise ModelFormatError(
             file.path,
-            f"model type {type(core.model).__name__!r} is not supported; supported: 'BPE'",
+            f"model type {model!r} is not supported; supported: 'BPE', 'Unigram'",
             field="model",
         )
-    core.no_truncation()
-    core.no_padding()
-    piece_bytes, strips_first_space = _decoding(file, core)
-    ids = core.get_vocab(with_added_tokens=True)
+    library.no_truncation()
+    library.no_padding()
+    piece_bytes, strips_first_space = _decoding(file, library)
+    ids = library.get_vocab(with_added_tokens=True)
     tokens: list[str | None] = [None] * (max(ids.values(), default=-1) + 1)
     for token, i in ids.items():
         tokens[i] = token
 
-    added = core.get_added_tokens_decoder()
+    added = library.get_added_tokens_decoder()
     declared = _declared_tokens(file.config)
     control = {
         token.content: ControlToken(i, token.lstrip, token.rstrip, token.single_word)
         for i, token in added.items()
         # A control token of one character would take that character out of all text.
         if len(token.content) > 1
-        and (token.special or token.content in declared or looks_like_control(token.content))
+        and (
+            token.special
+            or token.content in declared
+            or looks_like_control(token.content, added=True)
+        )
     }
-    core.add_special_tokens(
+    for i, plain in added.items():
+        if plain.normalized and plain.content not in control:
+            # Of these the library decodes the normalized string, which may begin with a space.
+            tokens[i] = library.id_to_token(i)
+    library.add_special_tokens(
         [
             AddedToken(token.content, special=True, normalized=token.normalized)
             for token in added.values()
             if token.content in control and not token.special
         ]
     )
-    core.encode_special_tokens = True
-    prefix, suffix = _ids_around_a_text(core)
+    library.encode_special_tokens = True
+    prefix, suffix = _ids_around_a_text(library)
 
+    control_ids = {token.id for token in control.values()}
     bos_id = ids.get(_token_name(file.config, "bos_token") or "")
     eos_id = ids.get(_token_name(file.config, "eos_token") or "")
     ends = [*([] if eos_id is None else [eos_id]), *file.eos_token_ids]
     if not file.eos_token_ids:
         ends += ends_of_answer(control)
+    # What is unknown may become a token of its own, but no end of an answer.
+    unknown_id = _unknown_id(library)
+    if unknown_id in (bos_id, *ends, *ends_of_answer(control)):
+        unknown_id = None
     return Backend(
-        core=core,
+        core=LibraryCore(library, never=control_ids - {unknown_id}),
         tokens=tokens,
         ids=ids,
         control=control,
-        literal_ids=frozenset(added),
+        # Escaped spaces are written so in added tokens too; bytes have an alphabet of their own.
+        literal_ids=frozenset(added if piece_bytes is byte_level_bytes else control_ids),
         piece_bytes=piece_bytes,
         prefix=prefix,
         suffix=suffix,
@@ -87,7 +102,6 @@ def json_backend(file: JsonTokenizerFile) -> Backend:
         eos_id=eos_id,
         eos_ids=tuple(dict.fromkeys(ends)),
         strips_first_space=strips_first_space,
-        anchor=_anchor(core),
     )
 
 
@@ -134,17 +148,13 @@ def _ids_around_a_text(
     return (), ()
 
 
-def _anchor(core: tokenizers.Tokenizer) -> str | None:
-    """Make a token to encode behind, if ``core`` treats the beginning of a text specially."""
-    from tokenizers import AddedToken
-
-    if core.pre_tokenizer is None:
-        return None
-    if b'"prepend_scheme":"first"' not in core.pre_tokenizer.__getstate__().replace(b" ", b""):
-        return None
-    anchor = f"\uf8ff{secrets.token_hex(16)}\uf8ff"
-    core.add_tokens([AddedToken(anchor, normalized=False)])
-    return anchor
+def _unknown_id(library: tokenizers.Tokenizer) -> int | None:
+    """The id of what the vocabulary has no pieces for."""
+    if type(library.model).__name__ == "BPE":
+        unknown = library.model.unk_token
+        return None if unknown is None else library.token_to_id(unknown)
+    unknown_id: int | None = json.loads(library.model.__getstate__())["unk_id"]
+    return unknown_id
 
 
 def _decoding(
@@ -183,8 +193,8 @@ def _decoding(
 def _piece_bytes(
     replacements: tuple[tuple[str, str], ...], byte_fallback: bool, token: str
 ) -> bytes:
-    if byte_fallback and (match := _BYTE_TOKEN.fullmatch(token)):
-        return bytes([int(match[1], 16)])
+    if byte_fallback and (byte := byte_of(token)) is not None:
+        return bytes([byte])
     for old, new in replacements:
         token = token.replace(old, new)
     return token.encode()

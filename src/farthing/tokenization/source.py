@@ -14,8 +14,10 @@ class GgufVocabulary:
     ``tokens[id]`` is the vocabulary string (byte-level alphabet for ``model == "gpt2"``),
     ``token_types[id]`` its ``tokenizer.ggml.token_type`` (1 normal, 2 unknown, 3 control, 4 user
     defined, 5 unused, 6 byte), empty if the file has none; ``merges`` are pairs joined by one
-    space, best first. ``add_bos`` is None if the file does not say. ``other_eos_ids`` are further
-    ids that end an answer (``eot_token_id``, ``eom_token_id``). ``file`` is for messages.
+    space, best first; ``scores[id]`` is what ``model == "llama"`` has instead (empty for others).
+    ``add_bos`` and ``add_space_prefix`` are None if the file does not say. ``other_eos_ids`` are
+    further ids that end an answer (``eot_token_id``, ``eom_token_id``). ``rstrip_control``: control
+    tokens take the white space after them, which no key says. ``file`` is for messages.
     """
 
     model: str
@@ -28,6 +30,11 @@ class GgufVocabulary:
     add_bos: bool | None = None
     add_eos: bool = False
     other_eos_ids: tuple[int, ...] = ()
+    unknown_id: int | None = None
+    scores: Sequence[float] = ()
+    add_space_prefix: bool | None = None
+    remove_extra_whitespaces: bool = False
+    rstrip_control: bool = False
     file: Path | str = "GGUF metadata"
 
 

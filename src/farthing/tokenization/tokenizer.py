@@ -20,7 +20,6 @@ class Tokenizer:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._core = backend.core
         self._finder = ControlFinder(backend.control)
         self._bytes: list[bytes | None] = [None] * len(backend.tokens)
         self.control_ids: frozenset[int] = frozenset(t.id for t in backend.control.values())
@@ -37,7 +36,7 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, vocabulary: GgufVocabulary) -> Tokenizer:
-        """Byte-level BPE from GGUF metadata. Raises ModelFormatError naming the key."""
+        """The tokenizer of a GGUF file's metadata. Raises ModelFormatError naming the key."""
         from farthing.tokenization.gguf_backend import gguf_backend
 
         return cls(gguf_backend(vocabulary))
@@ -128,24 +127,7 @@ class Tokenizer:
         return ids + self._encode_plain(whole[position:], at_start=position == 0)
 
     def _encode_plain(self, text: str, *, at_start: bool) -> list[int]:
-        if not text:
-            return []
-        anchor = "" if at_start else self._backend.anchor or ""
-        encoding = self._core.encode(anchor + text, add_special_tokens=False)
-        ids: list[int] = encoding.ids[1:] if anchor else encoding.ids
-        if self.control_ids.isdisjoint(ids):
-            return ids
-        # The merges of this vocabulary can spell a control token: cut such a spelling in two.
-        spans = encoding.offsets[1:] if anchor else encoding.offsets
-        for token_id, (start, stop) in zip(ids, spans, strict=True):
-            if token_id in self.control_ids and stop - start > 1:
-                cut = start + 1 - len(anchor)
-                return self._encode_plain(text[:cut], at_start=at_start) + self._encode_plain(
-                    text[cut:], at_start=False
-                )
-        raise InvalidParameterError(
-            "text has a character that this vocabulary can only encode as a control token"
-        )
+        return self._backend.core.encode(text, at_start=at_start) if text else []
 
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes a token stands for; empty for an id without a string.

@@ -186,6 +186,24 @@ def test_tokenizer_metadata(gguf_builder: Any, tmp_path: Path) -> None:
     assert checkpoint.config.eos_token_ids == (3, 5)
 
 
+def test_sentencepiece_metadata(gguf_builder: Any, tmp_path: Path) -> None:
+    builder = gguf_builder("llama")
+    builder.keys |= {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": ["<unk>", "<s>", "▁a"],
+        "tokenizer.ggml.token_type": [2, 3, 1],
+        "tokenizer.ggml.scores": [0.0, 0.0, -1.5],
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_space_prefix": False,
+        "tokenizer.ggml.remove_extra_whitespaces": True,
+    }
+    tokenizer = open_gguf(builder.write(tmp_path / "a.gguf")).tokenizer
+    assert isinstance(tokenizer, GgufVocabulary)
+    assert list(tokenizer.scores) == [0.0, 0.0, -1.5]
+    assert (tokenizer.unknown_id, tokenizer.pre, tokenizer.rstrip_control) == (0, "", False)
+    assert (tokenizer.add_space_prefix, tokenizer.remove_extra_whitespaces) == (False, True)
+
+
 def test_a_file_without_tokenizer_opens(gguf_builder: Any, tmp_path: Path) -> None:
     checkpoint = open_gguf(gguf_builder("llama").write(tmp_path / "a.gguf"))
     assert (checkpoint.tokenizer, checkpoint.chat_template) == (None, None)

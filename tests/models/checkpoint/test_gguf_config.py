@@ -216,6 +216,38 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str, str]] = {
         }),
         "tokenizer.ggml.token_type", "1 elements for 2 tokens",
     ),
+    "no scores": (
+        keys({"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"]}),
+        "tokenizer.ggml.scores", "is missing",
+    ),
+    "scores too few": (
+        keys({
+            "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"],
+            "tokenizer.ggml.scores": [0.5],
+        }),
+        "tokenizer.ggml.scores", "1 elements for 2 tokens",
+    ),
+    "scores not numbers": (
+        keys({
+            "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"],
+            "tokenizer.ggml.scores": ["x", "y"],
+        }),
+        "tokenizer.ggml.scores", "array of numbers",
+    ),
+    "score NaN": (
+        keys({
+            "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"],
+            "tokenizer.ggml.scores": [0.5, float("nan")],
+        }),
+        "tokenizer.ggml.scores", "not finite",
+    ),
+    "normalization": (
+        keys({
+            "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a", "b"],
+            "tokenizer.ggml.precompiled_charsmap": [1, 2],
+        }),
+        "tokenizer.ggml.precompiled_charsmap", "not supported",
+    ),
     "eos outside": (
         keys({
             "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a", "b"],

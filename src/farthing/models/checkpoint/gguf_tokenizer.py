@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from farthing.models.checkpoint.fields import Fields
@@ -22,6 +23,8 @@ _INTEGERS = frozenset(
         ValueType.INT64,
     }
 )
+_NUMBERS = _INTEGERS | {ValueType.FLOAT32, ValueType.FLOAT64}
+_SENTENCEPIECE = "llama"
 _NO_TOKEN = (-1, 2**32 - 1)  # written by converters of models without such a token
 _OTHER_ENDS = ("eot", "eom")
 
@@ -31,7 +34,8 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> GgufVocabulary | None:
 
     ``vocab_size`` is the number of rows of the embedding; there may be fewer tokens, not more.
     Raises :class:`ModelFormatError` for arrays of the wrong type or length and for ids outside the
-    vocabulary.
+    vocabulary, for scores that are no numbers, and for rules of normalization, which no decoder's
+    vocabulary has.
     """
     model = fields.optional_text(f"{_PREFIX}model")
     if model is None:
@@ -43,6 +47,11 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> GgufVocabulary | None:
     if len(tokens) > vocab_size:
         fields.fail(tokens_key, f"{len(tokens)} tokens for an embedding of {vocab_size} rows")
     token_types = _integers(fields, f"{_PREFIX}token_type", len(tokens))
+    if model == _SENTENCEPIECE and f"{_PREFIX}precompiled_charsmap" in fields:
+        fields.fail(
+            f"{_PREFIX}precompiled_charsmap",
+            "holds rules of text normalization, which are not supported",
+        )
     ids = _special_ids(fields, vocab_size)
     return GgufVocabulary(
         model=model,
@@ -55,6 +64,13 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> GgufVocabulary | None:
         add_bos=fields.optional_boolean(f"{_PREFIX}add_bos_token"),
         add_eos=fields.optional_boolean(f"{_PREFIX}add_eos_token") or False,
         other_eos_ids=tuple(ids[name] for name in _OTHER_ENDS if name in ids),
+        unknown_id=ids.get("unknown"),
+        # Byte-level vocabularies may have scores that mean nothing.
+        scores=_scores(fields, len(tokens)) if model == _SENTENCEPIECE else (),
+        add_space_prefix=fields.optional_boolean(f"{_PREFIX}add_space_prefix"),
+        remove_extra_whitespaces=fields.boolean(f"{_PREFIX}remove_extra_whitespaces", False),
+        rstrip_control=model == _SENTENCEPIECE
+        and fields.optional_text("general.architecture") == "phi3",
         file=fields.file,
     )
 
@@ -65,6 +81,20 @@ def _special_ids(fields: Fields, vocab_size: int) -> dict[str, int]:
         for key, value in fields.values.items()
         if key.startswith(_PREFIX) and key.endswith(_ID_SUFFIX) and value not in _NO_TOKEN
     }
+
+
+def _scores(fields: Fields, count: int) -> Sequence[float]:
+    key = f"{_PREFIX}scores"
+    fields.require(key)
+    value = fields.values[key]
+    if not isinstance(value, NumberArray) or value.kind not in _NUMBERS:
+        fields.fail(key, "must be an array of numbers")
+    if len(value) != count:
+        fields.fail(key, f"has {len(value)} elements for {count} tokens")
+    scores = value.floats()
+    if not all(map(math.isfinite, scores)):
+        fields.fail(key, "has an element that is not finite")
+    return scores
 
 
 def _strings(fields: Fields, key: str) -> Sequence[str]:
