@@ -54,7 +54,8 @@ class Rope:
             return self
         long = length > scaling.original_context_length
         factors = scaling.factors if long else scaling.short_factors
-        return replace(self, scaling=replace(scaling, kind="factors", factors=factors))
+        fixed = replace(scaling, kind="factors", factors=factors, short_factors=())
+        return replace(self, scaling=fixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class ModelConfig:
     sliding_window: int | None = None  # positions a sliding layer sees, the token's own included
     sliding_layers: tuple[bool, ...] = ()  # which layers slide; empty: all, if there is a window
     attention_bias: bool = False  # q, k and v projections have biases
+    mlp_bias: bool = False  # gate, up and down projections have biases
     attention_scale: float | None = None  # of scores; None: head_dim ** -0.5
     attention_softcap: float | None = None
     logit_softcap: float | None = None
