@@ -44,6 +44,14 @@ class Rope:
     dim: int
     scaling: RopeScaling | None = None
 
+    @property
+    def stretched_context(self) -> int:
+        """Tokens that YaRN makes of the original context; 0 for other kinds, which do not say."""
+        scaling = self.scaling
+        if scaling is None or scaling.kind != "yarn":
+            return 0
+        return int(scaling.factor * scaling.original_context_length)
+
     def at_context(self, length: int) -> Rope:
         """The rope of a model that is run with a context of ``length`` tokens.
 

@@ -62,6 +62,7 @@ def read_config(
     num_layers = fields.integer(key("block_count"), 1, limits.MAX_LAYERS)
     head_dim = _head_dim(fields, architecture, hidden_size, num_heads)
     context_length = fields.integer(key("context_length"), 1, limits.MAX_CONTEXT)
+    rope = read_rope(fields, architecture, head_dim, context_length, tensors)
     config = ModelConfig(
         architecture=family.name,
         num_layers=num_layers,
@@ -71,11 +72,11 @@ def read_config(
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         vocab_size=vocab_size,
-        context_length=context_length,
+        context_length=min(max(context_length, rope.stretched_context), limits.MAX_CONTEXT),
         rms_norm_eps=fields.real(
             key("attention.layer_norm_rms_epsilon"), limits.MIN_EPS, limits.MAX_EPS
         ),
-        rope=read_rope(fields, architecture, head_dim, context_length, tensors),
+        rope=rope,
         attention_bias=has_bias if dialect.attention_bias is None else dialect.attention_bias,
         mlp_bias=any(name.endswith(".mlp.down_proj.bias") for name in tensors),
         tie_word_embeddings=LM_HEAD not in tensors,

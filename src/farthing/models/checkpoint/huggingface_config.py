@@ -50,7 +50,7 @@ def read_config(fields: Fields, generation: Fields | None, family: Family) -> Mo
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         vocab_size=vocab_size,
-        context_length=context_length,
+        context_length=min(max(context_length, rope.stretched_context), limits.MAX_CONTEXT),
         rms_norm_eps=fields.real("rms_norm_eps", limits.MIN_EPS, limits.MAX_EPS),
         rope=rope,
         local_rope=local_rope,
