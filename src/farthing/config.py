@@ -44,6 +44,14 @@ class Rope:
     dim: int
     scaling: RopeScaling | None = None
 
+    @property
+    def stretched_context(self) -> int:
+        """Tokens that YaRN makes of the original context; 0 for other kinds, which do not say."""
+        scaling = self.scaling
+        if scaling is None or scaling.kind != "yarn":
+            return 0
+        return int(scaling.factor * scaling.original_context_length)
+
     def at_context(self, length: int) -> Rope:
         """The rope of a model that is run with a context of ``length`` tokens.
 
@@ -54,7 +62,8 @@ class Rope:
             return self
         long = length > scaling.original_context_length
         factors = scaling.factors if long else scaling.short_factors
-        return replace(self, scaling=replace(scaling, kind="factors", factors=factors))
+        fixed = replace(scaling, kind="factors", factors=factors, short_factors=())
+        return replace(self, scaling=fixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,7 @@ class ModelConfig:
     sliding_window: int | None = None  # positions a sliding layer sees, the token's own included
     sliding_layers: tuple[bool, ...] = ()  # which layers slide; empty: all, if there is a window
     attention_bias: bool = False  # q, k and v projections have biases
+    mlp_bias: bool = False  # gate, up and down projections have biases
     attention_scale: float | None = None  # of scores; None: head_dim ** -0.5
     attention_softcap: float | None = None
     logit_softcap: float | None = None

@@ -14,10 +14,17 @@ from numpy.typing import DTypeLike, NDArray
 from farthing.config import ModelConfig
 from farthing.models.checkpoint import open_checkpoint
 from farthing.models.registry import FAMILIES, build_program, supported_architectures
+from farthing.program.ops import Attention
 from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
 from support.tiny_models import KINDS, make_tiny_model
-from support.truth import assert_equal_in_float64, greedy, in_float64, load_transformers, logits
+from support.truth import (
+    assert_equal_in_float64,
+    assert_greedy,
+    in_float64,
+    load_transformers,
+    logits,
+)
 
 LENGTH = 100  # about three times the original context of the scaled kinds
 BLOCKS = range(LENGTH // 16 + 1)
@@ -123,12 +130,19 @@ def test_greedy_tokens_equal_transformers(case: Case) -> None:
         token = int(run(executor, chunk, position)[-1].argmax())
         generated.append(token)
         position, chunk = position + len(chunk), [token]
-    assert generated == greedy(case.model, tokens, 64)
+    assert_greedy(case.model, tokens, generated)
     assert len(set(generated)) > 8, "degenerate: the model repeats itself"
+    generated[63] = (generated[63] + 1) % case.config.vocab_size
+    with pytest.raises(AssertionError):
+        assert_greedy(case.model, tokens, generated)
 
 
 def assert_wrong(case: Case, config: ModelConfig) -> None:
-    candidate = run(case.executor(config), case.tokens)
+    assert_executor_wrong(case, case.executor(config))
+
+
+def assert_executor_wrong(case: Case, executor: ReferenceExecutor) -> None:
+    candidate = run(executor, case.tokens)
     with pytest.raises(AssertionError, match="error"):
         assert_equal_in_float64(candidate, case.float32, case.truth)
 
@@ -155,9 +169,85 @@ def test_another_window_fails_the_yardstick(case: Case) -> None:
     assert_wrong(case, replace(case.config, sliding_window=None))
 
 
-@pytest.mark.parametrize("case", ["llama-attention-bias"], indirect=True)
+@pytest.mark.parametrize("case", ["llama-biases", "smollm3-sliding"], indirect=True)
 def test_without_biases_the_yardstick_fails(case: Case) -> None:
     assert_wrong(case, replace(case.config, attention_bias=False))
+    assert_wrong(case, replace(case.config, mlp_bias=False))
+
+
+@pytest.mark.parametrize("case", ["smollm3", "smollm3-sliding"], indirect=True)
+def test_with_rope_in_every_layer_the_yardstick_fails(case: Case) -> None:
+    assert_wrong(case, replace(case.config, rope_layers=()))
+
+
+@pytest.mark.parametrize("case", ["phi3-longrope", "phi4-mini"], indirect=True)
+def test_with_the_other_factors_or_without_magnitude_the_yardstick_fails(case: Case) -> None:
+    rope, scaling = case.config.rope, case.config.rope.scaling
+    assert scaling is not None
+    swapped = replace(scaling, factors=scaling.short_factors, short_factors=scaling.factors)
+    for wrong in (swapped, replace(scaling, magnitude=1.0)):
+        assert_wrong(case, replace(case.config, rope=replace(rope, scaling=wrong)))
+
+
+@pytest.mark.parametrize("case", ["phi4-mini"], indirect=True)
+def test_with_whole_heads_rotated_the_yardstick_fails(case: Case) -> None:
+    rope, scaling = case.config.rope, case.config.rope.scaling
+    assert scaling is not None
+    wider = replace(scaling, short_factors=(*scaling.short_factors, 3.0, 3.0, 3.0, 3.0))
+    assert_wrong(case, replace(case.config, rope=replace(rope, dim=32, scaling=wider)))
+
+
+@pytest.mark.parametrize("case", ["granite"], indirect=True)
+@pytest.mark.parametrize(
+    ("scale", "value"),
+    [
+        ("attention_scale", None),
+        ("embedding_scale", 1.0),
+        ("residual_scale", 1.0),
+        ("logit_scale", 1.0),
+    ],
+)
+def test_without_a_scale_the_yardstick_fails(case: Case, scale: str, value: float | None) -> None:
+    assert_wrong(case, replace(case.config, **{scale: value}))
+
+
+@pytest.mark.parametrize("case", ["qwen3", "olmo2"], indirect=True)
+@pytest.mark.parametrize("norm", ["q_norm", "k_norm"])
+def test_without_norms_of_q_or_k_the_yardstick_fails(case: Case, norm: str) -> None:
+    program = build_program(case.config)
+    ops = [replace(op, **{norm: None}) if isinstance(op, Attention) else op for op in program.ops]
+    executor = ReferenceExecutor(replace(program, ops=tuple(ops)), case.weights.__getitem__)
+    assert_executor_wrong(case, executor)
+
+
+@pytest.mark.parametrize("case", ["olmo2"], indirect=True)
+def test_with_each_head_normed_by_itself_the_yardstick_fails(case: Case) -> None:
+    def of_one_head(name: str) -> NDArray[np.floating]:
+        whole = case.weights[name]
+        return whole[: case.config.head_dim] if name.endswith("q_norm.weight") else whole
+
+    assert_executor_wrong(case, ReferenceExecutor(build_program(case.config), of_one_head))
+
+
+@pytest.mark.parametrize("length", [32, 33])
+def test_longrope_is_chosen_as_transformers_does_for_a_sequence_of_the_whole_context(
+    length: int, tmp_path: Path
+) -> None:
+    """32 is the original context. transformers is left as it is here."""
+    config = KINDS["phi3-longrope"]
+    directory = make_tiny_model("phi3-longrope", tmp_path)
+    checkpoint = open_checkpoint(directory, FAMILIES)
+    model = load_transformers(directory, as_it_is=True)
+    tokens = np.random.default_rng(1).integers(0, config.vocab_size, length).tolist()
+    float32, truth = logits(model, tokens), logits(in_float64(model), tokens)
+
+    def at_context(context_length: int) -> NDArray[np.floating]:
+        program = build_program(checkpoint.config, context_length=context_length)
+        return run(ReferenceExecutor(program, lambda n: checkpoint.tensors[n].dequantize()), tokens)
+
+    assert_equal_in_float64(at_context(length), float32, truth)
+    with pytest.raises(AssertionError, match="error"):
+        assert_equal_in_float64(at_context(65 - length), float32, truth)
 
 
 def test_rounding_stored_keys_and_values_costs_what_the_type_costs(case: Case) -> None:

@@ -1,58 +1,50 @@
-"""The tiny models as GGUF files, as llama.cpp's converter writes them."""
+"""GGUF files of tiny models, with the keys, names and row order that llama.cpp's converter writes.
+
+What it writes was read in its ``conversion/`` and compared with its output for these models; tensor
+names come from the table it uses itself, which is in the ``gguf`` package.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
 import numpy as np
-from safetensors.numpy import load_file
+import safetensors.numpy
+from numpy.typing import NDArray
 
 from farthing.config import ModelConfig
+from farthing.program.rope import longrope_magnitude
 from support.tiny_models import KINDS
 
-_MODULES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
+INTERLEAVED = ("llama", "mistral3", "smollm3", "granite")
+"""Architectures whose rows of q and k are written so that the pairs of rope are neighbours."""
 
 
-def write_gguf(kind: str, directory: Path, file: Path, scheme: str = "F32") -> Path:
+def write_gguf(
+    kind: str,
+    directory: Path,
+    file: Path,
+    scheme: str = "F32",
+    *,
+    architecture: str | None = None,
+) -> Path:
     """Writes the model of ``directory`` to ``file``; returns ``file``.
 
     Matrices become ``scheme`` where its blocks fit their rows, and stay float32 where not. There
-    is no tokenizer in it.
+    is no tokenizer in it. ``architecture`` is what the file calls it, by default what we do.
     """
     config = KINDS[kind]
-    writer = gguf.GGUFWriter(file, config.architecture)
-    writer.add_block_count(config.num_layers)
-    writer.add_context_length(config.context_length)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_heads)
-    writer.add_head_count_kv(config.num_kv_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope.theta)
-    assert config.rope.scaling is None
+    architecture = architecture or config.architecture
+    writer = gguf.GGUFWriter(file, architecture)
+    _write_keys(writer, architecture, config)
     wanted = gguf.GGMLQuantizationType[scheme]
-    for name, values in load_file(directory / "model.safetensors").items():
-        stored = np.ascontiguousarray(_reordered(config, name, values))
+    for name, values in _tensors(directory, architecture, config):
+        stored = np.ascontiguousarray(values, np.float32)
         fits = stored.ndim == 2 and stored.shape[1] % gguf.GGML_QUANT_SIZES[wanted][0] == 0
         dtype = wanted if fits else gguf.GGMLQuantizationType.F32
-        data = gguf.quantize(stored, dtype)
-        writer.add_tensor(_gguf_name(name), data, raw_dtype=dtype)
+        writer.add_tensor(name, gguf.quantize(stored, dtype), raw_dtype=dtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -60,19 +52,68 @@ def write_gguf(kind: str, directory: Path, file: Path, scheme: str = "F32") -> P
     return file
 
 
-def _gguf_name(name: str) -> str:
-    module, _, kind = name.rpartition(".")
-    if module in _MODULES:
-        return f"{_MODULES[module]}.{kind}"
-    _, _, layer, rest = module.split(".", 3)
-    return f"blk.{layer}.{_MODULES[rest]}.{kind}"
+def interleave(weights: NDArray[np.generic], num_heads: int) -> NDArray[np.generic]:
+    """Rows of q or k in the order of interleaved rope, from that of half-split rope."""
+    halves = weights.reshape(num_heads, 2, weights.shape[0] // num_heads // 2, *weights.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weights.shape)
 
 
-def _reordered(config: ModelConfig, name: str, values: np.ndarray) -> np.ndarray:
-    """The rows of q and k of a Llama with the halves of each head interleaved."""
-    heads = {"q_proj": config.num_heads, "k_proj": config.num_kv_heads}
-    module = name.split(".")[-2]
-    if config.architecture != "llama" or module not in heads:
-        return values
-    halves = values.reshape(heads[module], 2, config.head_dim // 2, *values.shape[1:])
-    return halves.swapaxes(1, 2).reshape(values.shape)
+def _write_keys(writer: gguf.GGUFWriter, architecture: str, c: ModelConfig) -> None:
+    writer.add_block_count(c.num_layers)
+    writer.add_context_length(c.context_length)
+    writer.add_embedding_length(c.hidden_size)
+    writer.add_feed_forward_length(c.intermediate_size)
+    writer.add_head_count(c.num_heads)
+    writer.add_head_count_kv(c.num_kv_heads)
+    writer.add_layer_norm_rms_eps(c.rms_norm_eps)
+    writer.add_rope_freq_base(c.rope.theta)
+    if architecture not in ("granite", "phi3"):
+        writer.add_key_length(c.head_dim)
+        writer.add_value_length(c.head_dim)
+    if architecture in INTERLEAVED or architecture == "phi3":
+        writer.add_rope_dimension_count(c.rope.dim)
+    if architecture == "phi3":
+        writer.add_sliding_window(c.sliding_window or 0)
+    if architecture == "granite":
+        assert c.attention_scale is not None
+        writer.add_attention_scale(c.attention_scale)
+        writer.add_embedding_scale(c.embedding_scale)
+        writer.add_residual_scale(c.residual_scale)
+        writer.add_logit_scale(1 / c.logit_scale)
+    scaling = c.rope.scaling
+    if scaling is None:
+        return
+    if scaling.kind == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(scaling.factor)
+    elif scaling.kind == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(scaling.factor)
+        writer.add_rope_scaling_orig_ctx_len(scaling.original_context_length)
+        writer.add_rope_scaling_yarn_beta_fast(scaling.beta_fast)
+        writer.add_rope_scaling_yarn_beta_slow(scaling.beta_slow)
+    else:
+        assert scaling.kind == "longrope"
+        writer.add_rope_scaling_orig_ctx_len(scaling.original_context_length)
+        original = scaling.original_context_length
+        writer.add_rope_scaling_attn_factors(
+            longrope_magnitude(c.context_length / original, original)
+        )
+
+
+def _tensors(
+    source: Path, architecture: str, c: ModelConfig
+) -> Iterator[tuple[str, NDArray[np.generic]]]:
+    kinds = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(kinds[architecture], c.num_layers)
+    for name, values in safetensors.numpy.load_file(source / "model.safetensors").items():
+        if architecture in INTERLEAVED and ".q_proj." in name:
+            values = interleave(values, c.num_heads)
+        elif architecture in INTERLEAVED and ".k_proj." in name:
+            values = interleave(values, c.num_kv_heads)
+        written = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert written is not None, name
+        yield written, values
+    if c.rope.scaling is not None and c.rope.scaling.kind == "longrope":
+        yield "rope_factors_long.weight", np.array(c.rope.scaling.factors)
+        yield "rope_factors_short.weight", np.array(c.rope.scaling.short_factors)

@@ -16,7 +16,7 @@ import transformers
 
 from farthing.config import ModelConfig, Rope, RopeScaling
 from farthing.models.registry import find_family
-from farthing.program.rope import yarn_magnitude
+from farthing.program.rope import longrope_magnitude, yarn_magnitude
 from support.tiny_tokenizer import BOS_ID, EOS_ID, TOKENIZER_SIZE, tiny_tokenizer
 
 _LLAMA = ModelConfig(
@@ -43,7 +43,40 @@ _QWEN2 = replace(
     rope=Rope(1_000_000.0, 16),
     attention_bias=True,
 )
+_QWEN3 = replace(
+    _LLAMA,
+    architecture="qwen3",
+    num_kv_heads=2,
+    head_dim=32,
+    rms_norm_eps=1e-6,
+    rope=Rope(1_000_000.0, 32),
+)
+_SMOLLM3 = replace(
+    _LLAMA,
+    architecture="smollm3",
+    num_kv_heads=2,
+    rope=Rope(5_000_000.0, 16),
+    tie_word_embeddings=True,
+)
+_PHI3_LONG = replace(
+    _LLAMA, architecture="phi3", hidden_size=96, num_heads=3, num_kv_heads=3, head_dim=32
+)
 _ORIGINAL_CONTEXT = 32
+
+
+def _longrope(dim: int, original: int, *, factor: float, magnitude: float | None = None) -> Rope:
+    """Factors are float32 numbers, as both formats have them."""
+    steps = range(dim // 2)
+    scaling = RopeScaling(
+        "longrope",
+        factor=factor,
+        original_context_length=original,
+        factors=tuple(1.0 + 0.375 * i for i in steps),
+        short_factors=tuple(1.0 + 0.0625 * i for i in steps),
+        magnitude=longrope_magnitude(factor, original) if magnitude is None else magnitude,
+    )
+    return Rope(10_000.0, dim, scaling)
+
 
 KINDS: dict[str, ModelConfig] = {
     # Llama 2: every query head has its own kv head, output projection of its own.
@@ -86,7 +119,68 @@ KINDS: dict[str, ModelConfig] = {
             ),
         ),
     ),
-    "llama-attention-bias": replace(_LLAMA, num_kv_heads=2, attention_bias=True),
+    "llama-biases": replace(_LLAMA, num_kv_heads=2, attention_bias=True, mlp_bias=True),
+    # Mistral 7B 0.1 and Nemo: a window in every layer, heads wider than hidden_size / num_heads.
+    "mistral": replace(
+        _LLAMA,
+        architecture="mistral",
+        num_kv_heads=2,
+        head_dim=32,
+        rope=Rope(10_000.0, 32),
+        sliding_window=13,
+    ),
+    # Qwen3 0.6B to 4B: tied, heads normed by themselves.
+    "qwen3": replace(_QWEN3, tie_word_embeddings=True),
+    "qwen3-yarn": replace(
+        _QWEN3,
+        attention_bias=True,
+        rope=Rope(
+            1_000_000.0,
+            32,
+            RopeScaling(
+                "yarn",
+                factor=3.0,
+                original_context_length=_ORIGINAL_CONTEXT,
+                magnitude=yarn_magnitude(3.0),
+            ),
+        ),
+    ),
+    # The fourth layer does not rotate.
+    "smollm3": replace(_SMOLLM3, num_layers=4, rope_layers=(True, True, True, False)),
+    # The layers that do not rotate slide.
+    "smollm3-sliding": replace(
+        _SMOLLM3,
+        rope_layers=(False, True, False),
+        sliding_window=19,
+        sliding_layers=(True, False, True),
+        tie_word_embeddings=False,
+        attention_bias=True,
+        mlp_bias=True,
+    ),
+    # Phi-3-mini-4k.
+    "phi3": replace(_LLAMA, architecture="phi3", sliding_window=21),
+    # Phi-3-mini-128k, run with more than its original context.
+    "phi3-longrope": replace(_PHI3_LONG, rope=_longrope(32, _ORIGINAL_CONTEXT, factor=8.0)),
+    # Phi-4-mini: tied, grouped heads of which three quarters rotate; here with its original
+    # context only, and yet with a magnitude.
+    "phi4-mini": replace(
+        _PHI3_LONG,
+        num_kv_heads=1,
+        rope=_longrope(24, 256, factor=1.0, magnitude=1.19),
+        tie_word_embeddings=True,
+    ),
+    # OLMo 2 32B has grouped heads, the others not.
+    "olmo2": replace(_LLAMA, architecture="olmo2", num_kv_heads=2, rope=Rope(500_000.0, 16)),
+    "granite": replace(
+        _LLAMA,
+        architecture="granite",
+        num_kv_heads=2,
+        attention_scale=0.3,
+        embedding_scale=0.7,
+        residual_scale=1.4,
+        logit_scale=1 / 3,
+        tie_word_embeddings=True,
+    ),
     # Qwen2.5 7B and up: untied; more vocabulary rows than the tokenizer has tokens.
     "qwen2": replace(_QWEN2, vocab_size=TOKENIZER_SIZE + 5),
     # A window in some layers only, narrower than a block of the cache and not a divisor of one.
@@ -133,17 +227,37 @@ def hugging_face_config(config: ModelConfig) -> transformers.PretrainedConfig:
         "tie_word_embeddings": config.tie_word_embeddings,
         "bos_token_id": config.bos_token_id,
         "eos_token_id": config.eos_token_ids[0],
+        "pad_token_id": None,
     }
-    if config.architecture == "llama":
-        options["attention_bias"] = config.attention_bias
+    if config.architecture != "qwen2":
+        options |= {"attention_bias": config.attention_bias, "mlp_bias": config.mlp_bias}
     if config.sliding_window is not None:
-        options |= {
-            "use_sliding_window": True,
-            "sliding_window": config.sliding_window,
-            "layer_types": [_LAYER_TYPES[slides] for slides in config.sliding_layers],
-        }
-    model_type = config.architecture  # transformers calls both families as Farthing does
+        options |= {"use_sliding_window": True, "sliding_window": config.sliding_window}
+    if config.sliding_layers:
+        options["layer_types"] = [_LAYER_TYPES[slides] for slides in config.sliding_layers]
+    options |= _own_options(config)
+    model_type = config.architecture  # transformers calls the families as Farthing does
     return transformers.AutoConfig.for_model(model_type, **options)
+
+
+def _own_options(config: ModelConfig) -> dict[str, Any]:
+    """What only the family of ``config`` has."""
+    match config.architecture:
+        case "smollm3":
+            return {"no_rope_layers": [int(rotates) for rotates in config.rope_layers]}
+        case "phi3":
+            rope: dict[str, Any] = _rope_parameters(config.rope)
+            rope["partial_rotary_factor"] = config.rope.dim / config.head_dim
+            original = rope.get("original_max_position_embeddings", config.context_length)
+            return {"rope_parameters": rope, "original_max_position_embeddings": original}
+        case "granite":
+            return {
+                "attention_multiplier": config.attention_scale,
+                "embedding_multiplier": config.embedding_scale,
+                "residual_multiplier": config.residual_scale,
+                "logits_scaling": 1 / config.logit_scale,
+            }
+    return {}
 
 
 _LAYER_TYPES = {False: "full_attention", True: "sliding_attention"}
@@ -155,7 +269,12 @@ def _rope_parameters(rope: Rope) -> dict[str, Any]:
     if scaling is None:
         return parameters
     parameters |= {"rope_type": scaling.kind, "factor": scaling.factor}
-    if scaling.kind in ("llama3", "yarn"):
+    if scaling.kind == "longrope":
+        parameters["long_factor"] = list(scaling.factors)
+        parameters["short_factor"] = list(scaling.short_factors)
+        if scaling.magnitude != longrope_magnitude(scaling.factor, scaling.original_context_length):
+            parameters["attention_factor"] = scaling.magnitude
+    if scaling.kind in ("llama3", "yarn", "longrope"):
         parameters["original_max_position_embeddings"] = scaling.original_context_length
     if scaling.kind == "llama3":
         parameters["low_freq_factor"] = scaling.low_freq_factor

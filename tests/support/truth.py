@@ -22,10 +22,21 @@ FLOAT64_PER_FLOAT32 = 2.0**-20
 a rotary embedding round. One float32 operation among float64 ones fails this by far."""
 
 
-def load_transformers(directory: Path) -> torch.nn.Module:
-    """The model of ``directory`` in float32."""
+def load_transformers(directory: Path, *, as_it_is: bool = False) -> torch.nn.Module:
+    """The model of ``directory`` in float32.
+
+    transformers chooses the factors of longrope by the current length of each sequence, Farthing
+    once, by the context that a model is run with. So unless ``as_it_is``, transformers is given
+    the factors for the whole context in both places.
+    """
+    config = transformers.AutoConfig.from_pretrained(directory)
+    rope = config.rope_parameters
+    if rope["rope_type"] == "longrope" and not as_it_is:
+        long = config.max_position_embeddings > rope["original_max_position_embeddings"]
+        factors = rope["long_factor" if long else "short_factor"]
+        rope |= {"long_factor": factors, "short_factor": factors}
     model: torch.nn.Module = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation="eager"
+        directory, config=config, dtype=torch.float32, attn_implementation="eager"
     )
     return model.eval()
 
@@ -72,12 +83,14 @@ def logits(model: torch.nn.Module, tokens: Sequence[int]) -> NDArray[np.float64]
     return np.asarray(result.double().numpy(), np.float64)
 
 
-def greedy(model: torch.nn.Module, prompt: Sequence[int], count: int) -> list[int]:
-    """The ``count`` most likely next tokens, one after the other, end tokens included."""
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(int(logits(model, tokens)[-1].argmax()))
-    return tokens[len(prompt) :]
+def assert_greedy(model: torch.nn.Module, prompt: Sequence[int], generated: Sequence[int]) -> None:
+    """Asserts that ``generated`` are the most likely next tokens after ``prompt``, end tokens too.
+
+    One pass shows it: each token must be the most likely one after the prompt and those before it,
+    so ``model`` would have generated them one after the other.
+    """
+    likely = logits(model, [*prompt, *generated[:-1]])[len(prompt) - 1 :].argmax(axis=1)
+    assert list(generated) == likely.tolist()
 
 
 def assert_within_yardstick(

@@ -56,13 +56,20 @@ def attention(
 
 
 def gated_mlp(
-    p: ProgramBuilder, c: ModelConfig, w: LayerNames, h: Value, *, add: Value | None
+    p: ProgramBuilder,
+    c: ModelConfig,
+    w: LayerNames,
+    h: Value,
+    *,
+    add: Value | None,
+    bias: bool = False,
 ) -> Value:
     """``add + down(act(gate(h)) * up(h))``; the taps are ``mlp_input`` and ``mlp_hidden``."""
     p.tap(h, f"layers.{w.index}.mlp_input")
-    a = p.gated(p.linear(h, *w.gate_up), c.activation)
+    y = p.linear(h, *w.gate_up, biases=w.gate_up_bias if bias else None)
+    a = p.gated(y, c.activation)
     p.tap(a, f"layers.{w.index}.mlp_hidden")
-    return p.linear(a, w.down, add=add)
+    return p.linear(a, w.down, biases=[w.down_bias] if bias else None, add=add)
 
 
 def logits(p: ProgramBuilder, c: ModelConfig, w: WeightNames, x: Value) -> Value:
@@ -73,22 +80,45 @@ def logits(p: ProgramBuilder, c: ModelConfig, w: WeightNames, x: Value) -> Value
     return p.linear(p.logit_rows(x), w.lm_head)
 
 
-def read_windows(fields: Fields, c: ModelConfig) -> ModelConfig:
+def read_windows(
+    fields: Fields, c: ModelConfig, sliding: tuple[bool, ...] | None = None
+) -> ModelConfig:
     """``c`` with the sliding windows of a Qwen-like ``config.json``.
 
-    There are none unless ``use_sliding_window``; ``layer_types`` says which layers slide, and
-    where it is missing those from ``max_window_layers`` on do.
+    There are none unless ``use_sliding_window``. ``layer_types`` says which layers slide; where it
+    is missing, ``sliding`` does, and without that, those from ``max_window_layers`` on slide.
     """
+    types = read_layer_types(fields, c.num_layers)
     if not fields.boolean("use_sliding_window", False):
+        if types and any(types):
+            fields.fail("layer_types", "has sliding layers, but use_sliding_window is not true")
         return c
-    window = fields.optional_integer("sliding_window", 1, c.context_length)
+    window = read_window(fields)
     if window is None:
         return c
-    sliding = read_layer_types(fields, c.num_layers)
+    sliding = types or sliding
     if sliding is None:
         first = fields.integer("max_window_layers", 0, 1 << 30)
         sliding = tuple(i >= first for i in range(c.num_layers))
-    return replace(c, sliding_window=window, sliding_layers=sliding) if any(sliding) else c
+    return with_window(c, window, sliding)
+
+
+def read_window(fields: Fields) -> int | None:
+    """Positions that a sliding layer sees, from ``sliding_window`` in a ``config.json``."""
+    return fields.optional_integer("sliding_window", 1, 1 << 30)
+
+
+def with_window(
+    c: ModelConfig, window: int | None, sliding: tuple[bool, ...] | None = None
+) -> ModelConfig:
+    """``c`` with a window in the layers that are ``sliding``, by default all.
+
+    A window of the whole context is none.
+    """
+    if window is None or window >= c.context_length or not (sliding is None or any(sliding)):
+        return c
+    layers = () if sliding is None or all(sliding) else sliding
+    return replace(c, sliding_window=window, sliding_layers=layers)
 
 
 def read_layer_types(fields: Fields, num_layers: int) -> tuple[bool, ...] | None:

@@ -1,6 +1,7 @@
 """Llama 2 and 3 (Touvron et al. 2023; Grattafiori et al. 2024), and models shaped like them.
 
-``attention_bias`` gives the q, k, v and o projections biases, as in Hugging Face's Llama.
+``attention_bias`` gives the q, k, v and o projections biases, ``mlp_bias`` gate, up and down, as in
+Hugging Face's Llama.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def build(p: ProgramBuilder, c: ModelConfig, w: WeightNames) -> Value:
         h = p.rms_norm(x, w[i].input_norm, eps)
         x = layers.attention(p, c, w[i], h, add=x, qkv_bias=bias, o_bias=bias)
         h = p.rms_norm(x, w[i].post_attention_norm, eps)
-        x = layers.gated_mlp(p, c, w[i], h, add=x)
+        x = layers.gated_mlp(p, c, w[i], h, add=x, bias=c.mlp_bias)
         p.tap(x, f"layers.{i}.residual")
     return layers.logits(p, c, w, x)
 

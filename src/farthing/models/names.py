@@ -52,6 +52,16 @@ class LayerNames:
         return self._slot("self_attn.k_norm.weight", self.config.head_dim)
 
     @property
+    def whole_q_norm(self) -> WeightSlot:
+        """Norm of all query heads together before rope."""
+        return self._slot("self_attn.q_norm.weight", self._attention_widths[0])
+
+    @property
+    def whole_k_norm(self) -> WeightSlot:
+        """Norm of all key heads together before rope."""
+        return self._slot("self_attn.k_norm.weight", self._attention_widths[1])
+
+    @property
     def o(self) -> WeightSlot:
         """Projection of the heads' outputs back to the residual."""
         c = self.config
@@ -64,8 +74,18 @@ class LayerNames:
 
     @property
     def post_attention_norm(self) -> WeightSlot:
-        """Norm before the feed-forward block."""
+        """Norm before the feed-forward block; in some families, of what attention adds."""
         return self._slot("post_attention_layernorm.weight", self.config.hidden_size)
+
+    @property
+    def pre_feedforward_norm(self) -> WeightSlot:
+        """Norm before the feed-forward block, where there is one after attention too."""
+        return self._slot("pre_feedforward_layernorm.weight", self.config.hidden_size)
+
+    @property
+    def post_feedforward_norm(self) -> WeightSlot:
+        """Norm of what the feed-forward block adds to the residual."""
+        return self._slot("post_feedforward_layernorm.weight", self.config.hidden_size)
 
     @property
     def gate_up(self) -> tuple[WeightSlot, WeightSlot]:
@@ -81,6 +101,17 @@ class LayerNames:
         """Down projection of the feed-forward block."""
         c = self.config
         return self._slot("mlp.down_proj.weight", c.hidden_size, c.intermediate_size)
+
+    @property
+    def gate_up_bias(self) -> tuple[WeightSlot, WeightSlot]:
+        """Biases of :attr:`gate_up`."""
+        inner = self.config.intermediate_size
+        return self._slot("mlp.gate_proj.bias", inner), self._slot("mlp.up_proj.bias", inner)
+
+    @property
+    def down_bias(self) -> WeightSlot:
+        """Bias of :attr:`down`."""
+        return self._slot("mlp.down_proj.bias", self.config.hidden_size)
 
     @property
     def _attention_widths(self) -> tuple[int, int, int]:

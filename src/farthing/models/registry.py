@@ -6,15 +6,21 @@ from collections.abc import Collection
 
 from farthing.config import ModelConfig
 from farthing.errors import UnsupportedArchitectureError
-from farthing.models import llama, qwen2
+from farthing.models import granite, llama, mistral, olmo2, phi3, qwen2, qwen3, smollm3
 from farthing.models.family import Family
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
 from farthing.program.ops import Program
 
 FAMILIES: tuple[Family, ...] = (
+    granite.FAMILY,
     llama.FAMILY,
+    mistral.FAMILY,
+    olmo2.FAMILY,
+    phi3.FAMILY,
     qwen2.FAMILY,
+    qwen3.FAMILY,
+    smollm3.FAMILY,
 )
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,101 +15,11 @@ from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.checkpoint.gguf import half_split_order
 from farthing.models.registry import FAMILIES, find_family
 from farthing.tokenization.source import GgufVocabulary
-
-F32 = gguf.GGUFValueType.FLOAT32
-
-GGUF_NAMES = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
-LAYER_NAMES = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
+from support.tiny_gguf import interleave
 
 
 def open_gguf(path: Path) -> Checkpoint:
     return open_checkpoint(path, FAMILIES)
-
-
-def gguf_name(name: str) -> str:
-    if name in GGUF_NAMES:
-        return GGUF_NAMES[name]
-    _, _, layer, rest = name.split(".", 3)
-    module, _, kind = rest.rpartition(".")
-    return f"blk.{layer}.{LAYER_NAMES[module]}.{kind}"
-
-
-def interleave(weights: np.ndarray, num_heads: int) -> np.ndarray:
-    """What llama.cpp's converter does to q and k of a Llama."""
-    halves = weights.reshape(num_heads, 2, weights.shape[0] // num_heads // 2, *weights.shape[1:])
-    return halves.swapaxes(1, 2).reshape(weights.shape)
-
-
-def convert(builder: Any, model: Any, architecture: str) -> Any:
-    """A transformers model as a GGUF builder, as llama.cpp's converter writes it."""
-    c = model.config
-    p = architecture
-    builder.keys = {
-        f"{p}.block_count": c.num_hidden_layers,
-        f"{p}.context_length": c.max_position_embeddings,
-        f"{p}.embedding_length": c.hidden_size,
-        f"{p}.feed_forward_length": c.intermediate_size,
-        f"{p}.attention.head_count": c.num_attention_heads,
-        f"{p}.attention.head_count_kv": c.num_key_value_heads,
-        f"{p}.attention.layer_norm_rms_epsilon": (c.rms_norm_eps, F32),
-        f"{p}.rope.freq_base": (c.rope_parameters["rope_theta"], F32),
-    }
-    builder.tensors = {}
-    for name, tensor in model.state_dict().items():
-        values = tensor.numpy()
-        if architecture == "llama" and ".q_proj." in name:
-            values = interleave(values, c.num_attention_heads)
-        if architecture == "llama" and ".k_proj." in name:
-            values = interleave(values, c.num_key_value_heads)
-        builder.tensors[gguf_name(name)] = values
-    return builder
-
-
-@pytest.mark.parametrize(
-    ("architecture", "config"),
-    [
-        ("llama", {}),
-        ("llama", {"attention_bias": True, "head_dim": 12, "rope_theta": 5e5}),
-        ("qwen2", {"rope_theta": 1e6, "rms_norm_eps": 1e-6}),
-    ],
-    ids=["llama", "llama with biases", "qwen2"],
-)
-def test_a_converted_model_is_the_same_checkpoint(
-    architecture: str,
-    config: dict[str, Any],
-    save_tiny: Callable[..., tuple[Any, Path]],
-    gguf_builder: Any,
-    tmp_path: Path,
-) -> None:
-    model, directory = save_tiny(architecture, **config)
-    builder = convert(gguf_builder(architecture), model, architecture)
-    if "head_dim" in config:
-        builder.keys[f"{architecture}.attention.key_length"] = config["head_dim"]
-        builder.keys[f"{architecture}.attention.value_length"] = config["head_dim"]
-    ours = open_gguf(builder.write(tmp_path / "a.gguf"))
-    truth = open_checkpoint(directory, FAMILIES)
-    assert ours.format == "gguf"
-    assert set(ours.tensors) == set(truth.tensors) == set(model.state_dict())
-    for name, tensor in model.state_dict().items():
-        np.testing.assert_array_equal(ours.tensors[name].dequantize(), tensor.numpy(), name)
-    moved = ours.tensors["model.layers.0.self_attn.q_proj.weight"].row_order
-    assert (moved is not None) == (architecture == "llama")
-    no_tokenizer = replace(truth.config, bos_token_id=None, eos_token_ids=())
-    assert ours.config == no_tokenizer
 
 
 @pytest.mark.parametrize(("heads", "head_dim"), [(1, 2), (3, 8), (32, 128)])

@@ -12,6 +12,7 @@ from farthing.config import Rope, RopeScaling
 from farthing.errors import ModelFormatError
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.registry import FAMILIES
+from farthing.program.rope import longrope_magnitude, yarn_magnitude
 
 F32 = gguf.GGUFValueType.FLOAT32
 
@@ -93,6 +94,82 @@ def test_rope_factors_of_a_tensor(
     assert scaling == (RopeScaling(kind="factors", factors=expected) if expected else None)
 
 
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": (4.0, F32)}
+
+
+@pytest.mark.parametrize(
+    ("keys", "magnitude"),
+    [
+        ({}, yarn_magnitude(4.0)),
+        ({"attn_factor": (1.5, F32)}, yarn_magnitude(4.0) * 1.5),
+        ({"yarn_attn_factor": (1.25, F32)}, 1.25),
+        ({"yarn_attn_factor": (1.25, F32), "attn_factor": (2.0, F32)}, 2.5),
+        ({"yarn_log_multiplier": (0.0, F32)}, yarn_magnitude(4.0)),
+        ({"yarn_log_multiplier": (1.0, F32)}, 1.0),
+        ({"yarn_log_multiplier": (0.5, F32)}, yarn_magnitude(4.0) / yarn_magnitude(4.0, 0.5)),
+        ({"yarn_ext_factor": (1.0, F32)}, yarn_magnitude(4.0)),
+        ({"yarn_ext_factor": (-1.0, F32)}, yarn_magnitude(4.0)),
+    ],
+    ids=str,
+)
+def test_magnitude_of_yarn(
+    keys: dict[str, Any], magnitude: float, gguf_builder: Any, tmp_path: Path
+) -> None:
+    builder = gguf_builder("llama")
+    builder.keys |= {f"llama.{key}": value for key, value in YARN.items()}
+    builder.keys |= {f"llama.rope.scaling.{key}": value for key, value in keys.items()}
+    scaling = open_gguf(builder.write(tmp_path / "a.gguf")).config.rope.scaling
+    assert scaling == RopeScaling(
+        "yarn", factor=4.0, original_context_length=64, magnitude=magnitude
+    )
+
+
+@pytest.mark.parametrize("written", [None, "derived", 1.25], ids=str)
+def test_magnitude_of_longrope(written: Any, gguf_builder: Any, tmp_path: Path) -> None:
+    """What is derived is kept in full, though the file rounds it to float32."""
+    derived = longrope_magnitude(4.0, 16)
+    assert derived != float(np.float32(derived))
+    builder = gguf_builder("llama")
+    builder.keys["llama.rope.scaling.original_context_length"] = 16
+    if written is not None:
+        value = derived if written == "derived" else written
+        builder.keys["llama.rope.scaling.attn_factor"] = (value, F32)
+    for name in ("long", "short"):
+        builder.tensors[f"rope_factors_{name}.weight"] = np.ones(2, np.float32)
+    scaling = open_gguf(builder.write(tmp_path / "a.gguf")).config.rope.scaling
+    assert scaling is not None
+    assert (scaling.kind, scaling.factor, scaling.original_context_length) == ("longrope", 4.0, 16)
+    assert scaling.magnitude == (1.25 if written == 1.25 else derived)
+
+
+@pytest.mark.parametrize(
+    ("keys", "window", "layers"),
+    [
+        ({"sliding_window": 0}, None, ()),
+        ({"sliding_window": 64}, None, ()),  # the whole context
+        ({"sliding_window": 63}, 63, ()),
+        ({"sliding_window": 9, "sliding_window_pattern": [True, False, True]}, 9,
+         (True, False, True)),
+        ({"sliding_window": 9, "sliding_window_pattern": 2}, 9, (True, False, True)),
+        ({"sliding_window": 9, "sliding_window_pattern": 1}, None, ()),
+        ({"sliding_window": 9, "sliding_window_pattern": [False] * 3}, None, ()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_windows(
+    keys: dict[str, Any],
+    window: int | None,
+    layers: tuple[bool, ...],
+    gguf_builder: Any,
+    tmp_path: Path,
+) -> None:
+    builder = gguf_builder("qwen2")
+    builder.keys["qwen2.block_count"] = 3
+    builder.keys |= {f"qwen2.attention.{key}": value for key, value in keys.items()}
+    config = open_gguf(builder.write(tmp_path / "a.gguf")).config
+    assert (config.sliding_window, config.sliding_layers) == (window, layers)
+
+
 def keys(changes: dict[str, Any]) -> Callable[[Any], None]:
     def apply(builder: Any) -> None:
         for key, value in changes.items():
@@ -161,6 +238,31 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str, str]] = {
         keys({"llama.rope.scaling.type": "longrope"}),
         "tensor rope_factors_long.weight",
         "is missing",
+    ),
+    "extrapolation in part": (
+        keys({"llama.rope.scaling.type": "yarn", "llama.rope.scaling.yarn_ext_factor": (0.5, F32)}),
+        "llama.rope.scaling.yarn_ext_factor", "only 1 is supported",
+    ),
+    "pattern of too few layers": (
+        keys({
+            "llama.attention.sliding_window": 9,
+            "llama.attention.sliding_window_pattern": [True, False],
+        }),
+        "llama.attention.sliding_window_pattern", "2 elements for 1 layers",
+    ),
+    "pattern of floats": (
+        keys({
+            "llama.attention.sliding_window": 9,
+            "llama.attention.sliding_window_pattern": [float("nan")],
+        }),
+        "llama.attention.sliding_window_pattern", "booleans",
+    ),
+    "pattern 0": (
+        keys({
+            "llama.attention.sliding_window": 9,
+            "llama.attention.sliding_window_pattern": 0,
+        }),
+        "llama.attention.sliding_window_pattern", "is 0",
     ),
     "rope scaling infinite": (
         keys({"llama.rope.scaling.factor": (float("inf"), F32)}), "llama.rope.scaling.factor", "inf"

@@ -288,7 +288,7 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str, str]] = [
      "rope_parameters.full_attention", "is missing"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "rotates whole heads"),
     ({"hidden_act": "gelu"}, "hidden_act", "'gelu'"),
-    ({"mlp_bias": True}, "mlp_bias", "not supported yet"),
+    ({"mlp_bias": 1}, "mlp_bias", "true or false"),
     ({"quantization_config": {"quant_method": "awq"}}, "quantization_config", "'awq'"),
     ({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "sliding_window": 0},
      "sliding_window", "is 0"),

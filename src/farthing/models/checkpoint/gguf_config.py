@@ -14,10 +14,11 @@ from farthing.models.checkpoint import limits
 from farthing.models.checkpoint.checkpoint import LM_HEAD
 from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.gguf_file import GgufFile
-from farthing.models.checkpoint.gguf_metadata import ValueType
+from farthing.models.checkpoint.gguf_metadata import NumberArray, ValueType
 from farthing.models.checkpoint.gguf_rope import read_rope
 from farthing.models.checkpoint.tensor import TensorSource
 from farthing.models.family import Family, GgufDialect
+from farthing.models.layers import with_window
 from farthing.tokenization.source import GgufVocabulary
 
 
@@ -58,28 +59,53 @@ def read_config(
     if num_heads % num_kv_heads:
         fields.fail(kv_key, f"is {num_kv_heads}, which does not divide the {num_heads} heads")
     has_bias = any(name.endswith(".self_attn.q_proj.bias") for name in tensors)
+    num_layers = fields.integer(key("block_count"), 1, limits.MAX_LAYERS)
     head_dim = _head_dim(fields, architecture, hidden_size, num_heads)
     context_length = fields.integer(key("context_length"), 1, limits.MAX_CONTEXT)
+    rope = read_rope(fields, architecture, head_dim, context_length, tensors)
     config = ModelConfig(
         architecture=family.name,
-        num_layers=fields.integer(key("block_count"), 1, limits.MAX_LAYERS),
+        num_layers=num_layers,
         hidden_size=hidden_size,
         intermediate_size=fields.integer(key("feed_forward_length"), 1, limits.MAX_WIDTH),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         vocab_size=vocab_size,
-        context_length=context_length,
+        context_length=min(max(context_length, rope.stretched_context), limits.MAX_CONTEXT),
         rms_norm_eps=fields.real(
             key("attention.layer_norm_rms_epsilon"), limits.MIN_EPS, limits.MAX_EPS
         ),
-        rope=read_rope(fields, architecture, head_dim, context_length, tensors),
+        rope=rope,
         attention_bias=has_bias if dialect.attention_bias is None else dialect.attention_bias,
+        mlp_bias=any(name.endswith(".mlp.down_proj.bias") for name in tensors),
         tie_word_embeddings=LM_HEAD not in tensors,
         bos_token_id=vocabulary.bos_id if vocabulary else None,
         eos_token_ids=_end_ids(vocabulary) if vocabulary else (),
     )
-    return dialect.read(fields, config)
+    return dialect.read(fields, _with_window(fields, architecture, config))
+
+
+def _with_window(fields: Fields, architecture: str, config: ModelConfig) -> ModelConfig:
+    """``config`` with the window of the file, which is in all layers unless there is a pattern.
+
+    A pattern is a list with true for each layer that slides, or a number n: every nth does not.
+    """
+    key = f"{architecture}.attention.sliding_window"
+    window = fields.optional_integer(key, 0, 1 << 31) or None
+    pattern = fields.values.get(f"{key}_pattern")
+    sliding = None
+    if isinstance(pattern, NumberArray):
+        if pattern.kind in (ValueType.FLOAT32, ValueType.FLOAT64):
+            fields.fail(f"{key}_pattern", "must be an array of booleans")
+        if len(pattern) != config.num_layers:
+            problem = f"has {len(pattern)} elements for {config.num_layers} layers"
+            fields.fail(f"{key}_pattern", problem)
+        sliding = tuple(flag != 0 for flag in pattern.integers())
+    elif pattern is not None:
+        period = fields.integer(f"{key}_pattern", 1, limits.MAX_LAYERS)
+        sliding = tuple((i + 1) % period != 0 for i in range(config.num_layers))
+    return with_window(config, window, sliding)
 
 
 def _end_ids(vocabulary: GgufVocabulary) -> tuple[int, ...]:

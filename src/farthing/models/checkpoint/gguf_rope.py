@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from farthing.config import Rope, RopeScaling
 from farthing.errors import ModelFormatError
 from farthing.models.checkpoint import limits
@@ -68,21 +70,38 @@ def _linear_factor(fields: Fields, architecture: str) -> float:
 def _yarn(fields: Fields, prefix: str, original: int, context_length: int) -> RopeScaling:
     factor = fields.optional_real(f"{prefix}factor", limits.MIN_SCALE, limits.MAX_SCALE)
     factor = factor or context_length / original
-    attention = fields.optional_real(f"{prefix}attn_factor", limits.MIN_SCALE, limits.MAX_SCALE)
+    extrapolation = fields.optional_real(f"{prefix}yarn_ext_factor", -1.0, limits.MAX_SCALE)
+    if extrapolation not in (None, -1.0, 1.0):  # -1: not set
+        problem = f"is {extrapolation:g}; only 1 is supported"
+        fields.fail(f"{prefix}yarn_ext_factor", problem)
     fast = fields.optional_real(f"{prefix}yarn_beta_fast", limits.MIN_SCALE, limits.MAX_SCALE)
     slow = fields.optional_real(f"{prefix}yarn_beta_slow", limits.MIN_SCALE, limits.MAX_SCALE)
     fast, slow = fast or 32.0, slow or 1.0
     if slow >= fast:
         fields.fail(f"{prefix}yarn_beta_fast", f"is {fast:g}, not above the slow one, {slow:g}")
-    # The key multiplies what YaRN prescribes.
     return RopeScaling(
         kind="yarn",
         factor=factor,
         original_context_length=original,
         beta_fast=fast,
         beta_slow=slow,
-        magnitude=yarn_magnitude(factor) * (1.0 if attention is None else attention),
+        magnitude=_yarn_magnitude(fields, prefix, factor),
     )
+
+
+def _yarn_magnitude(fields: Fields, prefix: str, factor: float) -> float:
+    """What rotated vectors are multiplied by.
+
+    ``yarn_attn_factor`` takes the place of what YaRN prescribes, as "attention_factor" does in a
+    ``config.json``; ``yarn_log_multiplier`` stands for "mscale_all_dim" there; ``attn_factor``
+    multiplies either.
+    """
+    low, high = limits.MIN_SCALE, limits.MAX_SCALE
+    magnitude = fields.optional_real(f"{prefix}yarn_attn_factor", low, high)
+    if magnitude is None:
+        weight = fields.optional_real(f"{prefix}yarn_log_multiplier", 0.0, high) or 0.0
+        magnitude = yarn_magnitude(factor) / yarn_magnitude(factor, weight)
+    return magnitude * (fields.optional_real(f"{prefix}attn_factor", low, high) or 1.0)
 
 
 def _longrope(
@@ -99,7 +118,9 @@ def _longrope(
     factor = fields.optional_real(f"{prefix}factor", limits.MIN_SCALE, limits.MAX_SCALE)
     factor = factor or context_length / original
     attention = fields.optional_real(f"{prefix}attn_factor", limits.MIN_SCALE, limits.MAX_SCALE)
-    magnitude = longrope_magnitude(factor, original) if attention is None else attention
+    magnitude = longrope_magnitude(factor, original)
+    if attention is not None and np.float32(attention) != np.float32(magnitude):
+        magnitude = attention  # else it is what the file says, before its rounding to float32
     return RopeScaling(
         kind="longrope",
         factor=factor,

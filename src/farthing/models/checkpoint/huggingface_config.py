@@ -50,11 +50,12 @@ def read_config(fields: Fields, generation: Fields | None, family: Family) -> Mo
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         vocab_size=vocab_size,
-        context_length=context_length,
+        context_length=min(max(context_length, rope.stretched_context), limits.MAX_CONTEXT),
         rms_norm_eps=fields.real("rms_norm_eps", limits.MIN_EPS, limits.MAX_EPS),
         rope=rope,
         local_rope=local_rope,
         attention_bias=fields.boolean("attention_bias", False),
+        mlp_bias=fields.boolean("mlp_bias", False),
         activation=_activation(fields),
         tie_word_embeddings=fields.boolean("tie_word_embeddings", False),
         bos_token_id=fields.optional_integer("bos_token_id", 0, vocab_size - 1),
@@ -91,8 +92,6 @@ def _refuse_unsupported(fields: Fields) -> None:
     if quantization is not None:
         method = quantization.get("quant_method") if isinstance(quantization, dict) else None
         fields.fail("quantization_config", f"method {str(method)[:40]!r} is not supported yet")
-    if fields.boolean("mlp_bias", False):
-        fields.fail("mlp_bias", "is true, which is not supported yet")
 
 
 def _activation(fields: Fields) -> Activation:

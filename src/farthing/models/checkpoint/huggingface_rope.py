@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from farthing.config import Rope, RopeScaling
 from farthing.models.checkpoint import limits
 from farthing.models.checkpoint.fields import Fields
@@ -189,4 +191,5 @@ def _factors(rope: Fields, key: str, dim: int) -> tuple[float, ...]:
         count = len(values) if isinstance(values, list) else "no list"
         rope.fail(key, f"must be a list of {dim // 2} numbers, is {count}")
     items = Fields(rope.file, {f"{key}[{i}]": value for i, value in enumerate(values)})
-    return tuple(_factor(items, name) for name in items.values)
+    # float32 is what transformers makes of them, and how GGUF files have them.
+    return tuple(float(np.float32(_factor(items, name))) for name in items.values)
