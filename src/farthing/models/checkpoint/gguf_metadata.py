@@ -17,7 +17,7 @@ from typing import Any, NoReturn, overload
 import numpy as np
 
 from farthing.errors import ModelFormatError
-from farthing.models.checkpoint.file_reader import FileReader
+from farthing.files.reader import FileReader
 
 WINDOW = 1 << 20  # bytes read at a time
 MAX_STRING = 1 << 20  # bytes; chat templates and licences are a few tens of thousands

@@ -8,11 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from farthing.errors import FarthingError, ModelFormatError, ModelNotFoundError
+from farthing.files.reader import FileReader
 from farthing.models.checkpoint.checkpoint import Checkpoint
-from farthing.models.checkpoint.fields import Fields
-from farthing.models.checkpoint.file_reader import FileReader
 from farthing.models.checkpoint.huggingface_config import find_family, read_config
-from farthing.models.checkpoint.json_file import MAX_JSON, read_json_object
+from farthing.models.checkpoint.json_file import MAX_JSON, read_json_fields, read_json_object
 from farthing.models.checkpoint.safetensors_file import SafetensorsTensor, read_safetensors
 from farthing.models.checkpoint.tensor import TensorSource
 from farthing.models.family import Family
@@ -37,8 +36,8 @@ def open_huggingface(path: Path, families: Collection[Family]) -> Checkpoint:
     generation_path = path / "generation_config.json"
     generation = None
     if _exists(generation_path):
-        generation = Fields(generation_path, read_json_object(generation_path))
-    fields = Fields(config_path, read_json_object(config_path))
+        generation = read_json_fields(generation_path)
+    fields = read_json_fields(config_path)
     family = find_family(fields, families)
     config = read_config(fields, generation, family)
     tensors = family.hugging_face.tensors(config, _tensors(path))
