@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -28,7 +29,10 @@ class Fields:
 
     def fail(self, key: str, problem: str) -> NoReturn:
         """Raises the error for ``key``."""
-        raise ModelFormatError(self.file, problem, field=key, offset=self.offsets.get(key))
+        offset = self.offsets.get(key)
+        if offset is None:  # a value inside another is found where that one starts
+            offset = self.offsets.get(re.split(r"[.[]", key)[0])
+        raise ModelFormatError(self.file, problem, field=key, offset=offset)
 
     def require(self, key: str) -> None:
         """Raises if ``key`` is absent."""

@@ -23,6 +23,7 @@ _INTEGERS = frozenset(
     }
 )
 _NO_TOKEN = (-1, 2**32 - 1)  # written by converters of models without such a token
+MAX_MERGES = 16  # for each token; Gemma has two
 _OTHER_ENDS = ("eot", "eom")
 
 
@@ -42,6 +43,9 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> GgufVocabulary | None:
         fields.fail(tokens_key, "the vocabulary is missing or empty")
     if len(tokens) > vocab_size:
         fields.fail(tokens_key, f"{len(tokens)} tokens for an embedding of {vocab_size} rows")
+    merges = _strings(fields, f"{_PREFIX}merges")
+    if len(merges) > MAX_MERGES * len(tokens):
+        fields.fail(f"{_PREFIX}merges", f"{len(merges)} merges for {len(tokens)} tokens")
     token_types = _integers(fields, f"{_PREFIX}token_type", len(tokens))
     ids = _special_ids(fields, vocab_size)
     return GgufVocabulary(
@@ -49,7 +53,7 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> GgufVocabulary | None:
         pre=fields.optional_text(f"{_PREFIX}pre") or "",
         tokens=tokens,
         token_types=tuple(token_types.integers()) if token_types else (),
-        merges=_strings(fields, f"{_PREFIX}merges"),
+        merges=merges,
         bos_id=ids.get("bos"),
         eos_id=ids.get("eos"),
         add_bos=fields.optional_boolean(f"{_PREFIX}add_bos_token"),

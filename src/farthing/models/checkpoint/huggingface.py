@@ -18,6 +18,7 @@ from farthing.models.family import Family
 from farthing.tokenization.source import JsonTokenizerFile
 
 _DTYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+MAX_TENSORS = 1 << 17  # of all shards; the largest mixtures of experts have a little less
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"model-([0-9]{5})-of-([0-9]{5})\.safetensors")
@@ -106,6 +107,10 @@ def _tensors(path: Path) -> dict[str, TensorSource]:
                     offset=entry.offset,
                 )
             tensors[entry.name] = tensor_source(file.reader, entry)
+        if len(tensors) > MAX_TENSORS:
+            raise ModelFormatError(
+                shard, f"brings the model to {len(tensors)} tensors, more than {MAX_TENSORS}"
+            )
     for name, shard_name in (index or {}).items():
         if name not in tensors:
             raise ModelFormatError(

@@ -16,7 +16,9 @@ def open_json(path: Path) -> JsonCursor:
     """A cursor at the start of ``path``; raises :class:`ModelFormatError` if it is too long."""
     reader = FileReader(path)
     if reader.size > MAX_JSON:
-        raise ModelFormatError(path, f"has {reader.size} bytes, more than {MAX_JSON}", offset=0)
+        raise ModelFormatError(
+            path, f"has {reader.size} bytes, more than {MAX_JSON}", field="JSON", offset=0
+        )
     return JsonCursor(path, reader.read(0, reader.size))
 
 
