@@ -8,6 +8,7 @@ from pathlib import Path
 from farthing.errors import InvalidParameterError
 from farthing.tokenization.backend import Backend
 from farthing.tokenization.control import ControlFinder
+from farthing.tokenization.library_errors import is_library_error
 from farthing.tokenization.source import GgufVocabulary, JsonTokenizerFile, TokenizerSource
 
 
@@ -131,7 +132,14 @@ class Tokenizer:
         if not text:
             return []
         anchor = "" if at_start else self._backend.anchor or ""
-        encoding = self._core.encode(anchor + text, add_special_tokens=False)
+        try:
+            encoding = self._core.encode(anchor + text, add_special_tokens=False)
+        except BaseException as error:
+            if is_library_error(error):
+                raise InvalidParameterError(
+                    f"text cannot be encoded by this model's tokenizer: {str(error)[:200]}"
+                ) from None
+            raise
         ids: list[int] = encoding.ids[1:] if anchor else encoding.ids
         if self.control_ids.isdisjoint(ids):
             return ids
