@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from farthing import LLM, SamplingParams
 from farthing.engine.engine import TokenEvent

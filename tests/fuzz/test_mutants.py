@@ -16,7 +16,7 @@ import pytest
 
 from fuzz import corpus
 
-ORDINARY, MANY = 200, 2600
+ORDINARY, MANY = 150, 2600
 SECONDS_OF_A_MUTANT = 2.0
 
 
