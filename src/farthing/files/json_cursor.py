@@ -19,7 +19,7 @@ from farthing.errors import ModelFormatError
 
 MAX_DEPTH = 64
 MAX_STRING = 4 << 20  # bytes of one string; chat templates and licences are far shorter
-MAX_NUMBER = 64  # characters; a double in full has 25
+MAX_NUMBER = 1000  # characters; a double in full has 25
 MAX_MEMORY = 36 << 20  # bytes of the values alive at a time
 
 _CONTAINER = 96  # bytes of an empty list or object

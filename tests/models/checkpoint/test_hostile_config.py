@@ -155,7 +155,7 @@ def test_impossible_values_of_config_json(directory: Path) -> None:
         assert error.offset == (None if at < 0 else at), changes
 
 
-@pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 99])
+@pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 9999])
 @pytest.mark.parametrize("key", ["rms_norm_eps", "rope_theta", "num_hidden_layers"])
 def test_numbers_that_are_no_json(key: str, literal: str, directory: Path) -> None:
     text = json.dumps(CONFIG | {key: "HERE"}).replace('"HERE"', literal)
