@@ -198,6 +198,21 @@ FARTHING_BIND(linear) {
           "Columns that share a scale when activations become int8; 0: they stay float32.");
 
   m.def("schemes", &schemes, "Weight schemes the kernels serve: name, block and activation sizes.");
+  m.def(
+      "first_nonfinite",
+      [](const std::string& name, Bytes source) -> std::optional<size_t> {
+        const Scheme scheme = parse_scheme(name);
+        const size_t block = static_cast<size_t>(scheme_info(scheme).block_bytes);
+        if (source.size() % block != 0)
+          throw std::invalid_argument(std::to_string(source.size()) +
+                                      " bytes are not whole blocks of " + std::to_string(block));
+        nb::gil_scoped_release release;
+        const size_t at = first_nonfinite(scheme, source.data(), source.size());
+        return at == source.size() ? std::nullopt : std::optional<size_t>(at);
+      },
+      "scheme"_a, "source"_a,
+      "Byte of source, checkpoint bytes of a scheme, at which the first NaN or infinity starts, of "
+      "weights or of scales and minimums; None if all are finite.");
   m.def("linear", &linear, "matrix"_a, "x"_a, "isa"_a, nb::kw_only(), "bias"_a = nb::none(),
         "add"_a = nb::none(), "splits"_a = nb::none(), "in_place"_a = false, "padding"_a = 0,
         ComputeGuard(),

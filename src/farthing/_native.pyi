@@ -106,6 +106,11 @@ class Matrix:
 def schemes() -> list:
     """Weight schemes the kernels serve: name, block and activation sizes."""
 
+def first_nonfinite(scheme: str, source: Annotated[NDArray[numpy.uint8], dict(order='C', device='cpu', writable=False)]) -> int | None:
+    """
+    Byte of source, checkpoint bytes of a scheme, at which the first NaN or infinity starts, of weights or of scales and minimums; None if all are finite.
+    """
+
 def linear(matrix: Matrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], isa: str, *, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, add: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, splits: Sequence[tuple[int, int, int, int]] | None = None, in_place: bool = False, padding: int = 0) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """
     x (T, cols) @ matrix.T (+ bias) (+ add) -> (T, rows + padding), by the kernels of one instruction set. splits: (block_begin, block_end, row_begin, row_end) per kernel call; what no call writes stays NaN. in_place: add lies in the result's memory.

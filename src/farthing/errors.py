@@ -32,10 +32,19 @@ class ModelFormatError(FarthingError):
         self.offset = offset
         where = f"{file}"
         if field is not None:
-            where += f": {field}"
+            where += f": {_one_line(field, 160)}"
         if offset is not None:
             where += f" (byte {offset})"
-        super().__init__(f"{where}: {problem}")
+        super().__init__(f"{where}: {_one_line(problem, 600)}")
+
+
+def _one_line(text: str, longest: int) -> str:
+    """``text``, of which a hostile file may have written a part, short and printable."""
+    if len(text) > longest:
+        text = f"{text[: longest - 40]}… ({len(text)} characters)"
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() else ascii(c)[1:-1] for c in text])
 
 
 class UnsupportedArchitectureError(FarthingError):

@@ -37,6 +37,10 @@ size_t row_block_bytes(Scheme scheme, int32_t cols);
 void pack_rows(Scheme scheme, int32_t rows, int32_t cols, uint8_t* packed, int32_t first_row,
                int32_t count, const uint8_t* source);
 
+// Byte at which the first NaN or infinity among a scheme's weights, or its scales and minimums,
+// starts in checkpoint bytes; `bytes` if all are finite. `bytes` is a multiple of the block.
+size_t first_nonfinite(Scheme scheme, const uint8_t* source, size_t bytes);
+
 struct LinearKernels {
   // out[t * out_stride + row] for row blocks [block_begin, block_end) and rows t in
   // [row_begin, row_end) of the activations. bias: (rows) or null. add: same shape and stride as

@@ -48,10 +48,16 @@ class WeightSource(Protocol):
     def dtype(self) -> str: ...
     def read_rows(self, start: int, stop: int) -> NDArray[np.uint8]: ...
     def dequantize(self) -> NDArray[np.float32]: ...
+    def not_finite(self, row: int, column: int) -> FarthingError: ...
 
 
 _CHUNK_BYTES = 4 << 20
 """Bytes of a tensor read and packed at a time: what loading needs beside the packed weights."""
+
+_BLOCKS: dict[str, tuple[int, int]] = {
+    scheme["name"]: (scheme["block_cols"], scheme["block_bytes"]) for scheme in _native.schemes()
+}
+"""Columns and bytes of a block of each scheme."""
 
 
 def load_weights(
@@ -65,6 +71,9 @@ def load_weights(
 
     Matrices keep their codes and scales; vectors become float32. ``progress`` is told the packed
     bytes of each finished tensor.
+
+    Raises what a source's ``not_finite`` makes for the first weight or scale that is a NaN or an
+    infinity, and what its reading raises.
     """
     weights: dict[str, NativeWeight] = {}
     with ThreadPoolExecutor(num_threads) as threads:
@@ -73,6 +82,8 @@ def load_weights(
             if len(slot.shape) == 1:
                 with FloatMode():
                     vector = np.ascontiguousarray(source.dequantize(), np.float32).reshape(-1)
+                if not np.isfinite(vector).all():
+                    raise source.not_finite(0, int(np.flatnonzero(~np.isfinite(vector))[0]))
                 weights[slot.name] = vector
                 size = vector.nbytes
             else:
@@ -92,7 +103,13 @@ def _pack(source: WeightSource, threads: ThreadPoolExecutor) -> _native.Matrix:
 
     def pack(start: int) -> None:
         with FloatMode():  # reading may convert to fp16
-            matrix.pack(start, source.read_rows(start, min(start + step, rows)))
+            chunk = source.read_rows(start, min(start + step, rows))
+        bad = _native.first_nonfinite(source.dtype, chunk)
+        if bad is not None:
+            block_cols, block_bytes = _BLOCKS[source.dtype]
+            row, byte = divmod(bad, chunk.shape[1])
+            raise source.not_finite(start + row, byte // block_bytes * block_cols)
+        matrix.pack(start, chunk)
 
     for _ in threads.map(pack, range(0, rows, step)):
         pass

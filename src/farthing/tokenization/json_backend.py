@@ -12,6 +12,8 @@ from farthing.tokenization.backend import Backend
 from farthing.tokenization.byte_fallback import byte_of
 from farthing.tokenization.byte_level import byte_level_bytes
 from farthing.tokenization.control import ControlToken, ends_of_answer, looks_like_control
+from farthing.tokenization.json_limits import MAX_ID, read_tokenizer_json
+from farthing.tokenization.library_errors import is_library_error
 from farthing.tokenization.source import JsonTokenizerFile
 
 if TYPE_CHECKING:
@@ -47,6 +49,17 @@ def json_backend(file: JsonTokenizerFile) -> Backend:
     library.no_padding()
     piece_bytes, strips_first_space = _decoding(file, library)
     ids = library.get_vocab(with_added_tokens=True)
+    if max(ids.values(), default=0) > MAX_ID:
+        raise ModelFormatError(
+            file.path,
+            f"has the id {max(ids.values())}, more than {MAX_ID}",
+            field="model.vocab",
+        )
+    unknown = library.model.unk_token if model == "BPE" else None
+    if unknown is not None and unknown not in ids:
+        raise ModelFormatError(
+            file.path, f"is {unknown!r:.80}, which is no token", field="model.unk_token"
+        )
     tokens: list[str | None] = [None] * (max(ids.values(), default=-1) + 1)
     for token, i in ids.items():
         tokens[i] = token
@@ -76,7 +89,12 @@ def json_backend(file: JsonTokenizerFile) -> Backend:
         ]
     )
     library.encode_special_tokens = True
-    prefix, suffix = _ids_around_a_text(library)
+    try:
+        prefix, suffix = _ids_around_a_text(library)
+    except BaseException as error:
+        if is_library_error(error):
+            raise ModelFormatError(file.path, f"cannot encode a text: {error}") from None
+        raise
 
     control_ids = {token.id for token in control.values()}
     bos_id = ids.get(_token_name(file.config, "bos_token") or "")
@@ -108,13 +126,11 @@ def json_backend(file: JsonTokenizerFile) -> Backend:
 def _read(file: JsonTokenizerFile) -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer
 
+    raw = read_tokenizer_json(file.path)
     try:
-        return Tokenizer.from_buffer(file.path.read_bytes())
-    except OSError as error:
-        raise ModelFormatError(file.path, f"cannot be read: {error.strerror or error}") from None
+        return Tokenizer.from_buffer(raw)
     except BaseException as error:
-        # A panic of the library arrives as a BaseException of its own.
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        if is_library_error(error):
             raise ModelFormatError(file.path, f"is not a tokenizer: {error}") from None
         raise
 

@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from farthing.errors import InvalidParameterError
+from farthing.tokenization.library_errors import is_library_error
 
 
 class LibraryCore:
@@ -45,10 +46,16 @@ class LibraryCore:
 
     def _encode(self, text: str, at_start: bool) -> list[int]:
         # One reading of self._tokenizer: another thread may be replacing it.
-        tokenizer, anchor = self._tokenizer, self._anchor
-        if at_start or anchor is None:
-            return tokenizer.encode(text, add_special_tokens=False).ids
-        return tokenizer.encode(anchor + text, add_special_tokens=False).ids[1:]
+        tokenizer, anchor = self._tokenizer, "" if at_start else self._anchor or ""
+        try:
+            ids: list[int] = tokenizer.encode(anchor + text, add_special_tokens=False).ids
+        except BaseException as error:
+            if is_library_error(error):
+                raise InvalidParameterError(
+                    f"text cannot be encoded by this model's tokenizer: {str(error)[:200]}"
+                ) from None
+            raise
+        return ids[1:] if anchor else ids
 
 
 def _anchor(tokenizer: Tokenizer) -> str | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import struct
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +12,8 @@ import gguf
 import numpy as np
 import pytest
 
-MIB = 1 << 20
+from support import bounds
+
 U32, U64 = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.UINT64
 
 
@@ -60,26 +59,10 @@ def raw() -> SimpleNamespace:
     return SimpleNamespace(string=string, pair=pair, array=array, tensor=tensor, whole=whole)
 
 
-def _resident(field: str) -> int:
-    """VmRSS or VmHWM (its peak) of this process in bytes."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{field}:")[1].split()[0]) * 1024
-
-
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """Under 2 seconds of work and under 64 MiB above what is resident now."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before, start = _resident("VmRSS"), time.process_time()
-    yield
-    assert time.process_time() - start < 2.0
-    assert _resident("VmHWM") - before < 64 * MIB
-
-
 @pytest.fixture(scope="session")
 def bounded() -> Callable[[], Any]:
     """The bound every refused file must keep."""
-    return _bounded
+    return bounds.bounded
 
 
 def _random_blocks(name: str, rows: int, cols: int, seed: int = 0) -> np.ndarray:

@@ -16,6 +16,7 @@ from farthing.errors import ModelFormatError
 from farthing.models.checkpoint.safetensors_file import MAX_HEADER, read_safetensors
 
 GOOD = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
+RAW = json.dumps(GOOD).encode()
 
 
 def with_header(header: object, data: bytes = bytes(24)) -> bytes:
@@ -79,10 +80,14 @@ REFUSED: dict[str, tuple[bytes, str, str | None]] = {
     "not UTF-8": (with_header(b'{"\xff": 1}'), "not UTF-8", "JSON"),
     "not JSON": (with_header(b"{'t': 1}"), "not JSON", "JSON"),
     "an array": (with_header([]), "not a JSON object", "JSON"),
-    "deep": (with_header(b"[" * 100_000), "not usable JSON", "JSON"),
+    "lists": (with_header(b"[" * 100_000), "not a JSON object", "JSON"),
+    "deep": (with_header(b'{"t": ' + b"[" * 100_000), "nested deeper than 64", "JSON"),
+    "deep objects": (with_header(b'{"t": ' * 100_000), "nested deeper than 64", "JSON"),
     "NaN": (with_header(b'{"t": NaN}'), "NaN is not JSON", "JSON"),
-    "a number of 5000 digits": (with_header(b'{"t": %s}' % (b"9" * 5000)), "usable", "JSON"),
-    "duplicate tensor": (with_header(b'{"t": {}, "t": {}}'), "duplicate key 't'", "JSON"),
+    "5000 digits": (with_header(b'{"t": %s}' % (b"9" * 5000)), "a number of 5000", "JSON"),
+    "duplicate tensor": (
+        with_header(b'{"t": %s, "t": %s}' % (RAW, RAW)), "duplicate key 't'", "JSON"
+    ),
     "duplicate field": (with_header(b'{"t": {"dtype": 1, "dtype": 2}}'), "duplicate", "JSON"),
     "entry not an object": (with_header({"t": 5}), "not an object", "tensor t"),
     "unknown dtype": (one(dtype="F99"), "unknown dtype 'F99'", "tensor t"),
@@ -138,7 +143,7 @@ def test_a_header_longer_than_the_format_allows_is_not_read(
 
 def test_position_of_a_syntax_error_counts_bytes_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    path.write_bytes(with_header('{"é": 1, oops}'.encode()))
+    path.write_bytes(with_header(b'{"\xc3\xa9": %s, oops}' % RAW))
     with pytest.raises(ModelFormatError) as caught:
         read_safetensors(path)
     assert path.read_bytes()[caught.value.offset or 0 :].startswith(b"oops")

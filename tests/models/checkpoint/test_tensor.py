@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from farthing.errors import InvalidParameterError, ModelFormatError
+from farthing.files.reader import FileReader
 from farthing.models.checkpoint import TensorSource
-from farthing.models.checkpoint.file_reader import FileReader
 from farthing.quantization import SCHEMES, Scheme
 
 KEPT = [row for row in SCHEMES.values() if row.reading == "kept"]
@@ -165,9 +165,10 @@ def test_a_value_that_does_not_fit_fp16_names_the_tensor(
         blocks[2, 2:] = 0xFF  # the code of the largest level, above zero
     tensor = source(tmp_path / "t", blocks, "iq4_nl", (3, 32))
     assert tensor.read_rows(0, 2).shape == (2, 64)
-    with pytest.raises(ModelFormatError, match=f"iq4_nl value {value} does not fit") as caught:
+    with pytest.raises(ModelFormatError, match=f"iq4_nl value {value} at row 2") as caught:
         tensor.read_rows(0, 3)
-    assert caught.value.field == "t"
+    assert "does not fit fp16" in str(caught.value)
+    assert (caught.value.field, caught.value.offset) == ("tensor t", 5 + 2 * 18)
 
 
 def test_a_file_cut_after_opening_is_an_error_and_not_a_crash(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from farthing.models.adapter.name_patterns import MAX_PATTERNS, NamePatterns
 from farthing.models.checkpoint import limits
 from farthing.models.checkpoint.fields import Fields
-from farthing.models.checkpoint.json_file import read_json_object
+from farthing.models.checkpoint.json_file import read_json_fields
 
 CONFIG_FILE = "adapter_config.json"
 
@@ -102,7 +102,7 @@ class AdapterConfig:
 
 def read_adapter_config(path: Path) -> AdapterConfig:
     """Reads ``path``; raises :class:`ModelFormatError` naming the key that is not served."""
-    fields = Fields(path, read_json_object(path))
+    fields = read_json_fields(path)
     kind = fields.text("peft_type")
     if kind != "LORA":
         fields.fail("peft_type", f"is {kind[:40]!r}; only LORA adapters are supported")

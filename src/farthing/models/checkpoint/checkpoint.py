@@ -50,9 +50,9 @@ class Checkpoint:
 def check_tensors(checkpoint: Checkpoint, slots: Iterable[WeightSlot]) -> None:
     """Checks that the checkpoint has the program's weights, of the right shapes, and no others.
 
-    Passes over tensors that carry no weight of their own: rope frequencies, and an output matrix
-    beside a tied embedding of the same shape. Raises :class:`ModelFormatError` naming the file,
-    the tensor and, if they differ, both shapes.
+    Passes over tensors that carry no weight of their own: rope frequencies, tensors without
+    elements, and an output matrix beside a tied embedding of the same shape. Raises
+    :class:`ModelFormatError` naming the file, the tensor and, if they differ, both shapes.
     """
     needed = {slot.name: slot.shape for slot in slots}
     for name, shape in needed.items():
@@ -82,7 +82,9 @@ def check_tensors(checkpoint: Checkpoint, slots: Iterable[WeightSlot]) -> None:
 
 
 def _carries_nothing(checkpoint: Checkpoint, name: str, tensor: TensorSource) -> bool:
-    if name in (ROPE_FACTORS, ROPE_LONG, ROPE_SHORT) or name.endswith(".rotary_emb.inv_freq"):
+    if tensor.nbytes == 0 or name in (ROPE_FACTORS, ROPE_LONG, ROPE_SHORT):
+        return True
+    if name.endswith(".rotary_emb.inv_freq"):
         return True
     embedding = checkpoint.tensors.get(EMBEDDING)
     return (

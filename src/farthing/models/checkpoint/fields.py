@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -45,8 +46,10 @@ class Fields:
 
     def fail(self, key: str, problem: str) -> NoReturn:
         """Raises the error for ``key``."""
-        title = self.titles.get(key, key)
-        raise ModelFormatError(self.file, problem, field=title, offset=self.offsets.get(key))
+        offset = self.offsets.get(key)
+        if offset is None:  # a value inside another is found where that one starts
+            offset = self.offsets.get(re.split(r"[.[]", self.titles.get(key, key))[0])
+        raise ModelFormatError(self.file, problem, field=self.titles.get(key, key), offset=offset)
 
     def require(self, key: str) -> None:
         """Raises if ``key`` is absent."""

@@ -77,13 +77,13 @@ def _family(fields: Fields, families: Collection[Family]) -> tuple[Family, GgufD
             "directory as peft saves it (adapter_config.json and safetensors)",
         )
     if kind != "model":
-        fields.fail("general.type", f"is {kind!r}; only a whole model can be opened")
+        fields.fail("general.type", f"is {kind[:40]!r}; only a whole model can be opened")
     parts = fields.optional_integer("split.count", 0, 1 << 16) or 1
     if parts > 1:
         fields.fail("split.count", f"is one of {parts} parts; join them with gguf-split --merge")
     architecture = fields.text("general.architecture")
     known = {f.gguf.architecture: (f, f.gguf) for f in families if f.gguf is not None}
-    described = repr(architecture)
+    described = repr(architecture[:80])
     experts = fields.optional_integer(f"{architecture}.expert_count", 0, 1 << 16) or 0
     if experts:
         described += f" with a mixture of {experts} experts"

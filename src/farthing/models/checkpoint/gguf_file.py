@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farthing.errors import ModelFormatError
-from farthing.models.checkpoint.file_reader import FileReader
+from farthing.files.reader import FileReader
 from farthing.models.checkpoint.gguf_metadata import (
     MAX_KEYS,
     MAX_TENSORS,

@@ -17,11 +17,12 @@ from typing import Any, NoReturn, overload
 import numpy as np
 
 from farthing.errors import ModelFormatError
-from farthing.models.checkpoint.file_reader import FileReader
+from farthing.files.reader import FileReader
 
 WINDOW = 1 << 20  # bytes read at a time
 MAX_STRING = 1 << 20  # bytes; chat templates and licences are a few tens of thousands
 MAX_ARRAY = 1 << 22  # elements; the longest known is half a million merges
+MAX_STRINGS = 32 << 20  # bytes of an array of strings; the merges of Gemma take a third
 MAX_RETAINED = 8 << 20  # bytes of keys, names and strings kept from one file
 MAX_KEYS = 1 << 14
 MAX_TENSORS = 1 << 16
@@ -118,7 +119,7 @@ class StringArray(Sequence[str]):
                 at = end
         except UnicodeDecodeError as error:
             _not_utf8(self._reader, f"{self._key}[{len(strings)}]", self._offset + at, error)
-        except struct.error:
+        except (struct.error, OverflowError):
             at = -1
         if at != self._nbytes:
             raise ModelFormatError(
@@ -250,6 +251,8 @@ class Cursor:
         data = self.offset
         if kind is ValueType.STRING:
             self._skip_strings(count, key)
+            if self.offset - data > MAX_STRINGS:
+                self.fail(f"{self.offset - data} bytes of strings, over {MAX_STRINGS}", key, start)
             return StringArray(self._reader, key, data, count, self.offset - data)
         self._at += count * itemsize
         return NumberArray(self._reader, key, data, count, kind)

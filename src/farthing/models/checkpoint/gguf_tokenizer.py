@@ -26,6 +26,7 @@ _INTEGERS = frozenset(
 _NUMBERS = _INTEGERS | {ValueType.FLOAT32, ValueType.FLOAT64}
 _SENTENCEPIECE = "llama"
 _NO_TOKEN = (-1, 2**32 - 1)  # written by converters of models without such a token
+MAX_MERGES = 16  # for each token; Gemma has two
 _OTHER_ENDS = ("eot", "eom")
 
 
@@ -46,6 +47,9 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> GgufVocabulary | None:
         fields.fail(tokens_key, "the vocabulary is missing or empty")
     if len(tokens) > vocab_size:
         fields.fail(tokens_key, f"{len(tokens)} tokens for an embedding of {vocab_size} rows")
+    merges = _strings(fields, f"{_PREFIX}merges")
+    if len(merges) > MAX_MERGES * len(tokens):
+        fields.fail(f"{_PREFIX}merges", f"{len(merges)} merges for {len(tokens)} tokens")
     token_types = _integers(fields, f"{_PREFIX}token_type", len(tokens))
     if model == _SENTENCEPIECE and f"{_PREFIX}precompiled_charsmap" in fields:
         fields.fail(
@@ -58,7 +62,7 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> GgufVocabulary | None:
         pre=fields.optional_text(f"{_PREFIX}pre") or "",
         tokens=tokens,
         token_types=tuple(token_types.integers()) if token_types else (),
-        merges=_strings(fields, f"{_PREFIX}merges"),
+        merges=merges,
         bos_id=ids.get("bos"),
         eos_id=ids.get("eos"),
         add_bos=fields.optional_boolean(f"{_PREFIX}add_bos_token"),

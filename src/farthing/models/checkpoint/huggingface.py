@@ -8,17 +8,17 @@ from pathlib import Path
 from types import MappingProxyType
 
 from farthing.errors import FarthingError, ModelFormatError, ModelNotFoundError
+from farthing.files.reader import FileReader
 from farthing.models.checkpoint.checkpoint import Checkpoint
-from farthing.models.checkpoint.fields import Fields
-from farthing.models.checkpoint.file_reader import FileReader
 from farthing.models.checkpoint.huggingface_config import find_family, read_config
-from farthing.models.checkpoint.json_file import MAX_JSON, read_json_object
+from farthing.models.checkpoint.json_file import MAX_JSON, read_json_fields, read_json_object
 from farthing.models.checkpoint.safetensors_file import SafetensorsTensor, read_safetensors
 from farthing.models.checkpoint.tensor import TensorSource
 from farthing.models.family import Family
 from farthing.tokenization.source import JsonTokenizerFile
 
 _DTYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+MAX_TENSORS = 1 << 17  # of all shards; the largest mixtures of experts have a little less
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"model-([0-9]{5})-of-([0-9]{5})\.safetensors")
@@ -37,8 +37,8 @@ def open_huggingface(path: Path, families: Collection[Family]) -> Checkpoint:
     generation_path = path / "generation_config.json"
     generation = None
     if _exists(generation_path):
-        generation = Fields(generation_path, read_json_object(generation_path))
-    fields = Fields(config_path, read_json_object(config_path))
+        generation = read_json_fields(generation_path)
+    fields = read_json_fields(config_path)
     family = find_family(fields, families)
     fields = fields.with_defaults(family.hugging_face.section, family.hugging_face.defaults)
     config = read_config(fields, generation, family)
@@ -108,6 +108,10 @@ def _tensors(path: Path) -> dict[str, TensorSource]:
                     offset=entry.offset,
                 )
             tensors[entry.name] = tensor_source(file.reader, entry)
+        if len(tensors) > MAX_TENSORS:
+            raise ModelFormatError(
+                shard, f"brings the model to {len(tensors)} tensors, more than {MAX_TENSORS}"
+            )
     for name, shard_name in (index or {}).items():
         if name not in tensors:
             raise ModelFormatError(

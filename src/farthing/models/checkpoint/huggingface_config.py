@@ -125,5 +125,5 @@ def _token_ids(fields: Fields, key: str, vocab_size: int) -> tuple[int, ...]:
     if not isinstance(value, list):
         return (fields.integer(key, 0, vocab_size - 1),)
     names = {f"{key}[{index}]": item for index, item in enumerate(value)}
-    items = Fields(fields.file, names)
+    items = Fields(fields.file, names, fields.offsets)
     return tuple(dict.fromkeys(items.integer(name, 0, vocab_size - 1) for name in names))

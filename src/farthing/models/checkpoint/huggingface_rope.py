@@ -60,7 +60,8 @@ def _read_rope(
     context_length: int,
     partial: bool,
 ) -> Rope:
-    rope = Fields(fields.file, {f"{section}.{key}": value for key, value in values.items()})
+    inner = {f"{section}.{key}": value for key, value in values.items()}
+    rope = Fields(fields.file, inner, fields.offsets)
     key = f"{section}.".__add__
     theta = rope.optional_real(key("rope_theta"), limits.MIN_THETA, limits.MAX_THETA)
     if theta is None:
@@ -190,6 +191,7 @@ def _factors(rope: Fields, key: str, dim: int) -> tuple[float, ...]:
     if not isinstance(values, list) or len(values) != dim // 2:
         count = len(values) if isinstance(values, list) else "no list"
         rope.fail(key, f"must be a list of {dim // 2} numbers, is {count}")
-    items = Fields(rope.file, {f"{key}[{i}]": value for i, value in enumerate(values)})
+    inner = {f"{key}[{i}]": value for i, value in enumerate(values)}
+    items = Fields(rope.file, inner, rope.offsets)
     # float32 is what transformers makes of them, and how GGUF files have them.
     return tuple(float(np.float32(_factor(items, name))) for name in items.values)

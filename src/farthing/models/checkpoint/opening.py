@@ -7,8 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from farthing.errors import FarthingError, ModelFormatError, ModelNotFoundError
+from farthing.files.reader import FileReader
 from farthing.models.checkpoint.checkpoint import Checkpoint
-from farthing.models.checkpoint.file_reader import FileReader
 from farthing.models.checkpoint.gguf import open_gguf
 from farthing.models.checkpoint.gguf_file import MAGIC
 from farthing.models.checkpoint.huggingface import open_huggingface

@@ -8,15 +8,18 @@ so the package cannot hand out such tensors without torch; it is the oracle in t
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeGuard
 
 from farthing.errors import ModelFormatError
-from farthing.models.checkpoint.file_reader import FileReader
-from farthing.models.checkpoint.json_file import parse_json_object
+from farthing.files.json_cursor import JsonCursor
+from farthing.files.reader import FileReader
 
-MAX_HEADER = 100_000_000  # bytes, the format's own limit
+MAX_HEADER = 16 << 20
+"""Bytes. The format allows 100 MB; real headers take about 140 bytes a tensor."""
+MAX_TENSORS = 1 << 16
 MAX_DIMS = 8
 
 _DTYPE_BITS = {
@@ -69,17 +72,27 @@ def read_safetensors(path: Path) -> SafetensorsFile:
             field="header length",
             offset=0,
         )
-    header = parse_json_object(path, reader.read(8, length), 8)
-    header.pop("__metadata__", None)
-    data = 8 + length
-    tensors = [_entry(path, name, entry, data) for name, entry in header.items()]
-    _check_extents(reader, tensors, data)
-    return SafetensorsFile(reader, tuple(tensors))
+    tensors = tuple(_entries(JsonCursor(path, reader.read(8, length), 8), 8 + length))
+    _check_extents(reader, tensors, 8 + length)
+    return SafetensorsFile(reader, tensors)
 
 
-def _entry(path: Path, name: str, entry: object, data: int) -> SafetensorsTensor:
+def _entries(header: JsonCursor, data: int) -> Iterator[SafetensorsTensor]:
+    count = 0
+    for name, at in header.only_members():
+        value = header.value()
+        header.forget()
+        if name == "__metadata__":
+            continue
+        count += 1
+        if count > MAX_TENSORS:
+            header.fail(f"more than {MAX_TENSORS} tensors", at - header.base)
+        yield _entry(header.path, name, at, value, data)
+
+
+def _entry(path: Path, name: str, at: int, entry: object, data: int) -> SafetensorsTensor:
     def fail(problem: str) -> NoReturn:
-        raise ModelFormatError(path, problem, field=f"tensor {name}", offset=8)
+        raise ModelFormatError(path, problem, field=f"tensor {name}", offset=at)
 
     if not isinstance(entry, dict):
         fail("its directory entry is not an object")
@@ -108,7 +121,7 @@ def _naturals(value: object) -> TypeGuard[list[int]]:
     )
 
 
-def _check_extents(reader: FileReader, tensors: list[SafetensorsTensor], data: int) -> None:
+def _check_extents(reader: FileReader, tensors: Sequence[SafetensorsTensor], data: int) -> None:
     """Every byte from ``data`` to the end of the file belongs to exactly one tensor."""
     end = data
     for tensor in sorted(tensors, key=lambda t: (t.offset, t.offset + t.nbytes)):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farthing.errors import InvalidParameterError, ModelFormatError
-from farthing.models.checkpoint.file_reader import FileReader
+from farthing.files.reader import FileReader
 from farthing.quantization import Scheme, scheme
 
 _CONVERT_ELEMENTS = 1 << 18  # elements dequantized at a time: a few MB of temporaries
@@ -129,6 +129,27 @@ class TensorSource:
             values = values + np.float32(self.plus)
         return values.reshape(self.shape) if stop - start == self.rows else values
 
+    def not_finite(self, row: int, column: int) -> ModelFormatError:
+        """The error for a NaN or an infinity at (row, column), or in the scales of its block."""
+        stored = self.stored
+        what = "a scale of its block" if stored.scale_levels else "the value"
+        return ModelFormatError(
+            self.file,
+            f"{what} at row {row}, column {column} is a NaN or an infinity",
+            field=f"tensor {self.name}",
+            offset=self._place(row, column),
+        )
+
+    def _place(self, row: int, column: int) -> int:
+        """The byte of the file at which the block with (row, column) starts."""
+        if self.row_order is not None:
+            if len(self.shape) < 2:
+                column = int(self.row_order[column])
+            else:
+                row = int(self.row_order[row])
+        block = column // self.stored.block_cols * self.stored.block_bytes
+        return self.offset + row * self.stored.row_bytes(self.cols) + block
+
     def _read_stored(self, start: int, stop: int, out: npt.NDArray[np.uint8]) -> None:
         """Fills ``out`` (rows, stored bytes of a row) in the tensor's row order."""
         row_bytes = out.shape[1]
@@ -154,13 +175,13 @@ class TensorSource:
             with np.errstate(over="ignore"):
                 halves = values.astype(np.float16)
             if not np.isfinite(halves).all():
-                worst = values[~np.isfinite(halves)][0]
+                bad, column = (int(i) for i in np.argwhere(~np.isfinite(halves))[0])
                 raise ModelFormatError(
                     self.file,
-                    f"{self.stored_dtype} value {worst:g} does not fit fp16, which this tensor "
-                    "is converted to",
-                    field=self.name,
-                    offset=self.offset,
+                    f"{self.stored_dtype} value {values[bad, column]:g} at row {row + bad}, column "
+                    f"{column} does not fit fp16, which this tensor is converted to",
+                    field=f"tensor {self.name}",
+                    offset=self._place(row + bad, column),
                 )
             out[row - start : end - start] = halves.view(np.uint8)
 
@@ -178,5 +199,6 @@ def _to_float32(rows: npt.NDArray[np.uint8], stored: Scheme) -> npt.NDArray[np.f
     cols = rows.shape[1] // stored.block_bytes * stored.block_cols
     if rows.size == 0:
         return np.empty((rows.shape[0], cols), np.float32)
-    values = gguf.dequantize(rows, gguf.GGMLQuantizationType[stored.name.upper()])
+    with np.errstate(all="ignore"):  # what a hostile scale leads to is judged by who reads it
+        values = gguf.dequantize(rows, gguf.GGMLQuantizationType[stored.name.upper()])
     return np.asarray(values, np.float32).reshape(rows.shape[0], cols)

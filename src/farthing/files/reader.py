@@ -49,6 +49,13 @@ class FileReader:
 
         Raises :class:`ModelFormatError` if the file has become shorter.
         """
+        if nbytes <= _MAX_READ:
+            try:
+                whole = os.pread(self.fd, nbytes, offset)
+            except OSError as error:
+                raise FarthingError(f"{self.path}: cannot be read: {error.strerror}") from error
+            if len(whole) == nbytes:
+                return whole
         buffer = np.empty(nbytes, np.uint8)
         self.read_into(offset, buffer)
         return buffer.tobytes()

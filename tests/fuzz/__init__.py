@@ -1,0 +1,1 @@
+"""Mutation fuzzing of model files."""
