@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import transformers
 
-from farthing.config import ModelConfig, Rope, RopeScaling
+from farthing.config import Experts, ModelConfig, Rope, RopeScaling
 from farthing.models.registry import find_family
 from farthing.program.rope import yarn_magnitude
 from support.tiny_tokenizer import BOS_ID, EOS_ID, TOKENIZER_SIZE, tiny_tokenizer
@@ -42,6 +42,15 @@ _QWEN2 = replace(
     rms_norm_eps=1e-6,
     rope=Rope(1_000_000.0, 16),
     attention_bias=True,
+)
+_QWEN3_MOE = replace(
+    _LLAMA,
+    architecture="qwen3_moe",
+    num_kv_heads=2,
+    head_dim=32,
+    rms_norm_eps=1e-6,
+    rope=Rope(1_000_000.0, 32),
+    experts=Experts(8, 2, 48, normalize=True),
 )
 _ORIGINAL_CONTEXT = 32
 
@@ -93,6 +102,15 @@ KINDS: dict[str, ModelConfig] = {
     "qwen2-sliding": replace(_QWEN2, sliding_window=13, sliding_layers=(False, True, True)),
     # Qwen2.5 0.5B to 3B: tied.
     "qwen2-tied": replace(_QWEN2, num_heads=4, tie_word_embeddings=True),
+    # Qwen3-30B-A3B: every layer has experts.
+    "qwen3-moe": _QWEN3_MOE,
+    # The first layer plain, weights as they are, experts of odd number and width.
+    "qwen3-moe-mixed": replace(
+        _QWEN3_MOE,
+        attention_bias=True,
+        sliding_window=37,
+        experts=Experts(5, 3, 40, normalize=False, dense_layers=(0,)),
+    ),
 }
 """Every kind by name, with the configuration a checkpoint reader must find in its directory."""
 
@@ -134,13 +152,22 @@ def hugging_face_config(config: ModelConfig) -> transformers.PretrainedConfig:
         "bos_token_id": config.bos_token_id,
         "eos_token_id": config.eos_token_ids[0],
     }
-    if config.architecture == "llama":
+    if config.architecture in ("llama", "qwen3_moe"):
         options["attention_bias"] = config.attention_bias
     if config.sliding_window is not None:
         options |= {
             "use_sliding_window": True,
             "sliding_window": config.sliding_window,
-            "layer_types": [_LAYER_TYPES[slides] for slides in config.sliding_layers],
+        }
+    if config.sliding_layers:
+        options["layer_types"] = [_LAYER_TYPES[slides] for slides in config.sliding_layers]
+    if config.experts is not None:
+        options |= {
+            "num_experts": config.experts.count,
+            "num_experts_per_tok": config.experts.per_token,
+            "moe_intermediate_size": config.experts.intermediate_size,
+            "norm_topk_prob": config.experts.normalize,
+            "mlp_only_layers": list(config.experts.dense_layers),
         }
     model_type = config.architecture  # transformers calls both families as Farthing does
     return transformers.AutoConfig.for_model(model_type, **options)

@@ -25,7 +25,10 @@ a rotary embedding round. One float32 operation among float64 ones fails this by
 def load_transformers(directory: Path) -> torch.nn.Module:
     """The model of ``directory`` in float32."""
     model: torch.nn.Module = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation="eager"
+        directory,
+        dtype=torch.float32,
+        attn_implementation="eager",
+        experts_implementation="eager",  # the others take no float64
     )
     return model.eval()
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from farthing.config import ModelConfig
 from farthing.errors import UnsupportedArchitectureError
-from farthing.models import llama, qwen2
+from farthing.models import llama, qwen2, qwen3_moe
 from farthing.models.family import Family
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
@@ -15,6 +15,7 @@ from farthing.program.ops import Program
 FAMILIES: tuple[Family, ...] = (
     llama.FAMILY,
     qwen2.FAMILY,
+    qwen3_moe.FAMILY,
 )
 
 

@@ -84,7 +84,9 @@ def _family(fields: Fields, families: Collection[Family]) -> tuple[Family, GgufD
     architecture = fields.text("general.architecture")
     known = {f.gguf.architecture: (f, f.gguf) for f in families if f.gguf is not None}
     described = repr(architecture)
-    experts = fields.optional_integer(f"{architecture}.expert_count", 0, 1 << 16) or 0
+    experts = 0
+    if architecture not in known or not known[architecture][1].experts:
+        experts = fields.optional_integer(f"{architecture}.expert_count", 0, 1 << 16) or 0
     if experts:
         described += f" with a mixture of {experts} experts"
     if architecture not in known or experts:
