@@ -50,7 +50,7 @@ _QWEN3_MOE = replace(
     head_dim=32,
     rms_norm_eps=1e-6,
     rope=Rope(1_000_000.0, 32),
-    experts=Experts(8, 2, 48, normalize=True),
+    experts=Experts(8, 2, 64, normalize=True),
 )
 _ORIGINAL_CONTEXT = 32
 

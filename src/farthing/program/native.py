@@ -25,7 +25,6 @@ from farthing.program.ops import (
     HiddenRows,
     Linear,
     LogitRows,
-    Moe,
     Program,
     RmsNorm,
     Scale,
@@ -75,7 +74,7 @@ def load_weights(
     of each finished tensor.
     """
     weights: dict[str, NativeWeight] = {}
-    routers = {op.router for op in program.ops if isinstance(op, Moe)}
+    routers = program.routers
 
     def jobs() -> Iterator[tuple[int, Callable[[], None]]]:
         """Parts of the work, those of a tensor one after the other; the last with its bytes."""

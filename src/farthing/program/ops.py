@@ -212,3 +212,8 @@ class Program:
     def num_layers(self) -> int:
         """Layers that own a KV cache."""
         return sum(isinstance(op, Attention) for op in self.ops)
+
+    @property
+    def routers(self) -> frozenset[str]:
+        """Names of the weights that choose experts."""
+        return frozenset(op.router for op in self.ops if isinstance(op, Moe))
