@@ -109,7 +109,7 @@ def load_model(
     )
     token_bytes = kv_bytes_per_token(program, options.kv_cache_dtype)
     available = machine.memory_available()
-    overhead = max(OVERHEAD_BYTES, PROCESS_BYTES + _workspace(program, options))
+    overhead = max(OVERHEAD_BYTES, PROCESS_BYTES + workspace_bytes(program, options))
     max_model_len, kv_tokens = _fit(config, options, weight_bytes, token_bytes, overhead, available)
 
     done = 0
@@ -170,7 +170,7 @@ def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
     )
 
 
-def _workspace(program: Program, options: LoadOptions) -> int:
+def workspace_bytes(program: Program, options: LoadOptions) -> int:
     """About the bytes of intermediate values: each width once as float32 and once as int8."""
     values = {(op.out.rows, op.out.width) for op in expand(program) if not isinstance(op, Tap)}
     routing = find_routing(program)

@@ -18,7 +18,7 @@ from farthing.config import Experts
 from farthing.errors import ModelFormatError, UnsupportedArchitectureError
 from farthing.models.checkpoint import Checkpoint, check_tensors, limits, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
-from support.tiny_gguf import write_moe_gguf
+from support.moe_gguf import write_moe_gguf
 from support.tiny_models import KINDS, make_tiny_model
 
 U32, F32 = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.FLOAT32
