@@ -45,6 +45,6 @@ FARTHING_BIND(experts) {
                       static_cast<int32_t>(y.shape(1)), add ? add->data() : nullptr, out.data());
         return out;
       },
-      nb::arg("isa"), nb::arg("y"), nb::arg("rows"), nb::arg("weights"), nb::arg("add") = nb::none(),
-      ComputeGuard());
+      nb::arg("isa"), nb::arg("y"), nb::arg("rows"), nb::arg("weights"),
+      nb::arg("add") = nb::none(), ComputeGuard());
 }

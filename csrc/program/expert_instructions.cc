@@ -11,6 +11,19 @@ constexpr int32_t kTilesPerThread = 8;
 
 size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Of one row, in the form a segment reads.
+struct InputBytes {
+  size_t values, codes, scales, sums;
+};
+
+InputBytes input_bytes(const ExpertSegment& segment) {
+  const Int8Buffer* r = segment.rounded;
+  if (r == nullptr)
+    return {sizeof(float) * static_cast<size_t>(segment.matrices.front()->cols()), 0, 0, 0};
+  return {0, r->code_stride(), sizeof(float) * static_cast<size_t>(r->groups()),
+          sizeof(int32_t) * static_cast<size_t>(r->sums_per_row())};
+}
+
 }  // namespace
 
 Routing::Routing(int32_t experts, int32_t per_token, int32_t max_rows)
@@ -127,43 +140,40 @@ Activations ExpertLinearInstruction::gather(const ExpertSegment& segment, const 
                                             uint8_t* scratch) const {
   const size_t count = static_cast<size_t>(rows.end - rows.begin);
   const int32_t* token = routing_->token.data() + rows.begin;
-  // Copies one row of `bytes` for each routed row and returns where they are.
-  const auto copy = [&](auto row_of, size_t bytes) {
+  // Copies a row of so many bytes for each routed row; returns where they are.
+  const auto copy = [&](size_t bytes, auto row_of) {
     uint8_t* start = scratch;
     for (size_t i = 0; i < count; ++i) std::memcpy(start + i * bytes, row_of(token[i]), bytes);
     scratch += round_up(count * bytes);
     return start;
   };
+  const InputBytes bytes = input_bytes(segment);
   Activations a{};
   a.cols = segment.matrices.front()->cols();
   if (Int8Buffer* r = segment.rounded) {
     a.group = r->group;
     a.code_stride = r->code_stride();
     a.codes = reinterpret_cast<const int8_t*>(
-        copy([&](int32_t row) { return r->codes(row); }, r->code_stride()));
-    a.scales = reinterpret_cast<const float*>(copy(
-        [&](int32_t row) { return r->scales(row); }, sizeof(float) * static_cast<size_t>(r->groups())));
-    a.sums = reinterpret_cast<const int32_t*>(copy([&](int32_t row) { return r->sums(row); },
-                                                   sizeof(int32_t) * static_cast<size_t>(r->sums_per_row())));
+        copy(bytes.codes, [r](int32_t row) { return r->codes(row); }));
+    a.scales = reinterpret_cast<const float*>(
+        copy(bytes.scales, [r](int32_t row) { return r->scales(row); }));
+    a.sums = reinterpret_cast<const int32_t*>(
+        copy(bytes.sums, [r](int32_t row) { return r->sums(row); }));
   } else {
-    a.values = reinterpret_cast<const float*>(copy(
-        [&](int32_t row) { return x_->row(row); }, sizeof(float) * static_cast<size_t>(a.cols)));
+    a.values = reinterpret_cast<const float*>(
+        copy(bytes.values, [this](int32_t row) { return x_->row(row); }));
   }
   return a;
 }
 
 size_t ExpertLinearInstruction::scratch_bytes() const {
-  if (input_rows_ != RowKind::tokens) return 0;
-  constexpr size_t rows = Routing::kRowsPerTile;
   size_t most = 0;
-  for (const ExpertSegment& s : segments_) {
-    const Int8Buffer* r = s.rounded;
-    const size_t floats = sizeof(float) * static_cast<size_t>(s.matrices.front()->cols());
-    most = std::max(most, r == nullptr
-                              ? round_up(rows * floats)
-                              : round_up(rows * r->code_stride()) +
-                                    round_up(rows * sizeof(float) * static_cast<size_t>(r->groups())) +
-                                    round_up(rows * sizeof(int32_t) * static_cast<size_t>(r->sums_per_row())));
+  if (input_rows_ != RowKind::tokens) return most;
+  for (const ExpertSegment& segment : segments_) {
+    constexpr size_t rows = Routing::kRowsPerTile;
+    const InputBytes bytes = input_bytes(segment);
+    most = std::max(most, round_up(rows * bytes.values) + round_up(rows * bytes.codes) +
+                              round_up(rows * bytes.scales) + round_up(rows * bytes.sums));
   }
   return most;
 }

@@ -96,6 +96,7 @@ class Program {
   RowSink sink(const std::string& what, const Sink& sink, RowKind rows, int32_t width);
   FloatBuffer& checked_qkv(const AttentionShape& shape, int32_t layer, int32_t qkv);
   Routing& routing(const std::string& what);
+  // input_rows and cols: of the stacks before it; cols 0 if this is the first.
   ExpertSegment checked_stack(ExpertStack stack, const FloatBuffer* x, RowKind& input_rows,
                               int32_t& cols);
   // For each row there can be of that kind.

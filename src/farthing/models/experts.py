@@ -131,7 +131,7 @@ def split_stacks(c: ModelConfig, tensors: Mapping[str, TensorSource]) -> Mapping
             stack = whole.pop(f"model.layers.{layer}.mlp.experts.{part}.weight", None)
             if stack is None:
                 continue
-            if len(stack.shape) != 3 or stack.shape[0] != c.experts.count:
+            if len(stack.shape) != 3 or stack.shape[0] != c.experts.count or 0 in stack.shape:
                 raise ModelFormatError(
                     stack.file,
                     f"has shape {stack.shape} where ({c.experts.count}, outputs, inputs) is "

@@ -195,7 +195,7 @@ def test_gguf_experts_that_are_not_served_are_refused_by_key(
         change_gguf(directory, {f"qwen3moe.{key}": (value, kind)})
 
 
-@pytest.mark.parametrize("shape", [(7, 64, 64), (9, 64, 64), (64, 64), (8 * 64 * 64,)])
+@pytest.mark.parametrize("shape", [(7, 64, 64), (9, 64, 64), (64, 64), (8 * 64 * 64,), (8, 0, 64)])
 def test_a_stack_of_another_number_of_experts_is_refused(
     directory: Path, shape: tuple[int, ...]
 ) -> None:
