@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from farthing.config import Experts, ModelConfig, Rope
-from farthing.engine.model_loader import LoadOptions, load_model, workspace_bytes
+from farthing.engine.model_loader import LoadOptions, load_model, packed_bytes, workspace_bytes
 from farthing.models.checkpoint import TensorSource, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.lowering import lower
@@ -42,8 +42,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_progress_ends_at_the_bytes_of_all_experts(directory: Path) -> None:
     calls: list[tuple[int, int]] = []
-    load_model(directory, LoadOptions(kv_cache_tokens=256), lambda *call: calls.append(call))
-    total = open_checkpoint(directory, FAMILIES).nbytes
+    options = LoadOptions(kv_cache_tokens=256)
+    model = load_model(directory, options, lambda *call: calls.append(call))
+    total = sum(weight.nbytes for weight in model.runner.executor.weights.values())
     assert calls[-1] == (total, total)
     assert calls == sorted(calls)
     assert len(calls) > 3 * 8 * 3, "told of each expert"
@@ -56,6 +57,19 @@ def test_every_expert_is_packed_by_its_name(directory: Path) -> None:
     weights = load_weights(program, checkpoint.tensors, num_threads=3, progress=sizes.append)
     assert list(weights) == [slot.name for slot in program.weights]
     assert sizes == [weight.nbytes for weight in weights.values()]
+
+
+def test_the_memory_bill_is_what_the_weights_take(directory: Path, tmp_path: Path) -> None:
+    """Routers included, which are served in floats where the file has integers."""
+    types = {"": "Q8_0", "ffn_gate_exps": "Q4_0", "ffn_gate_inp": "Q8_0"}
+    checkpoint = open_checkpoint(write_moe_gguf(directory, tmp_path / "tiny.gguf", types), FAMILIES)
+    program = build_program(checkpoint.config)
+    bill = {
+        slot.name: packed_bytes(checkpoint.tensors[slot.name], router=slot.name in program.routers)
+        for slot in program.weights
+    }
+    weights = load_weights(program, checkpoint.tensors, num_threads=2)
+    assert bill == {name: weight.nbytes for name, weight in weights.items()}
 
 
 def test_loading_reads_a_few_experts_at_a_time(tmp_path: Path, directory: Path) -> None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from farthing import _native
 from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
+from support.moe_gguf import write_moe_gguf
 from support.native_runs import Logits, NativeModel, NativeRun, assert_same_bits
 from support.rounded_inputs import log_softmax, mean_divergence, reference_weights
-from support.moe_gguf import write_moe_gguf
 from support.tiny_models import make_tiny_model
 
 FORMATS: dict[str, dict[str, str] | None] = {

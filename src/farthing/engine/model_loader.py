@@ -158,7 +158,7 @@ def packed_bytes(source: TensorSource | FactorSource, *, router: bool = False) -
     """Bytes a weight takes in memory: the rows of a matrix are packed in whole blocks."""
     rows = source.rows if len(source.shape) < 2 else -(-source.rows // ROW_BLOCK) * ROW_BLOCK
     as_stored = served_scheme(source.dtype, router=router) == source.dtype
-    return rows * (source.row_nbytes if as_stored else 4 * source.cols)
+    return rows * (source.row_nbytes if as_stored else 4 * source.shape[-1])
 
 
 def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
