@@ -24,13 +24,15 @@ using IntVector = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::devi
 using IntMatrix = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using FloatVector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using FloatMatrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using PyExpertStack = std::tuple<std::vector<std::shared_ptr<Matrix>>, int32_t>;
 using PySegment = std::tuple<std::shared_ptr<Matrix>, std::vector<float>, int32_t>;
 
 RowKind row_kind(const std::string& name) {
   if (name == "T") return RowKind::tokens;
   if (name == "R") return RowKind::logits;
   if (name == "H") return RowKind::hidden;
-  throw std::invalid_argument("rows='" + name + "' must be T, R or H");
+  if (name == "E") return RowKind::routed;
+  throw std::invalid_argument("rows='" + name + "' must be T, R, H or E");
 }
 
 Activation activation(const std::string& name) {
@@ -140,6 +142,7 @@ void run(Program& program, ThreadPool& pool, KvPool& kv, const IntVector& tokens
   step.logit_rows = logit_rows.data();
   step.num_hidden_rows = static_cast<int32_t>(hidden_rows.shape(0));
   step.hidden_rows = hidden_rows.data();
+  step.experts_per_token = program.experts_per_token();
   step.kv_layout = kv.layout();
   step.kv = kv.data();
   check_indices(step, program, kv);
@@ -206,6 +209,7 @@ FARTHING_BIND(program) {
            [](Program& p, const std::string& rows, int32_t width) {
              return p.add_output(row_kind(rows), width);
            })
+      .def("routing", &Program::set_routing, nb::arg("num_experts"), nb::arg("experts_per_token"))
       .def("rope", &Program::add_rope, nb::arg("inverse_frequencies"), nb::arg("magnitude"))
       .def("embed", [](Program& p, std::shared_ptr<Matrix> table,
                        int32_t out) { p.embed(std::move(table), out); })
@@ -241,6 +245,15 @@ FARTHING_BIND(program) {
               std::vector<int32_t> rounded) {
              p.gated(x, activation(name), {values, std::move(rounded)});
            })
+      .def("route", &Program::route)
+      .def("expert_linear",
+           [](Program& p, int32_t x, std::vector<PyExpertStack> stacks, int32_t out) {
+             std::vector<Program::ExpertStack> list;
+             for (auto& [matrices, rounded] : stacks)
+               list.push_back({{matrices.begin(), matrices.end()}, rounded});
+             p.expert_linear(x, std::move(list), out);
+           })
+      .def("combine", &Program::combine)
       .def("add", &Program::add)
       .def("scale", &Program::scale)
       .def("softcap", &Program::softcap)

@@ -22,7 +22,13 @@ size_t checked_index(const std::string& what, int32_t index, size_t size) {
 }
 
 std::string name_of(RowKind rows) {
-  return rows == RowKind::tokens ? "T" : rows == RowKind::logits ? "R" : "H";
+  switch (rows) {
+    case RowKind::tokens: return "T";
+    case RowKind::logits: return "R";
+    case RowKind::hidden: return "H";
+    case RowKind::routed: return "E";
+  }
+  return "?";
 }
 
 void expect_rows(const std::string& what, RowKind rows, RowKind right) {
@@ -49,13 +55,31 @@ Program::Program(Isa isa, int32_t max_rows)
     : linear_(linear_kernels(isa)),
       attention_(attention_kernels(isa)),
       elementwise_(elementwise_kernels(isa)),
+      experts_(expert_kernels(isa)),
       max_rows_(max_rows) {
   expect_positive("max_rows", max_rows);
 }
 
-AlignedBuffer Program::allocate(size_t count, size_t element_bytes) {
-  AlignedBuffer buffer(
-      checked_product({count, element_bytes, static_cast<size_t>(max_rows_)}));
+void Program::set_routing(int32_t num_experts, int32_t experts_per_token) {
+  if (routing_) throw std::invalid_argument("a program has one routing");
+  expect_positive("routing num_experts", num_experts);
+  expect(experts_per_token > 0 && experts_per_token <= num_experts, "routing experts_per_token",
+         experts_per_token, "from 1 to num_experts " + std::to_string(num_experts));
+  expect(int64_t{max_rows_} * experts_per_token <= INT32_MAX, "routing experts_per_token",
+         experts_per_token, "at most 2^31 over max_rows " + std::to_string(max_rows_));
+  routing_ = std::make_unique<Routing>(num_experts, experts_per_token, max_rows_);
+}
+
+Routing& Program::routing(const std::string& what) {
+  if (!routing_) throw std::invalid_argument(what + " needs a routing");
+  return *routing_;
+}
+
+AlignedBuffer Program::allocate(RowKind rows, size_t count, size_t element_bytes) {
+  const int32_t copies =
+      rows == RowKind::routed ? routing("a buffer of routed rows").experts_per_token : 1;
+  AlignedBuffer buffer(checked_product(
+      {count, element_bytes, static_cast<size_t>(max_rows_), static_cast<size_t>(copies)}));
   workspace_bytes_ += buffer.bytes();
   return buffer;
 }
@@ -65,7 +89,7 @@ int32_t Program::add_float_buffer(RowKind rows, int32_t width) {
   auto buffer = std::make_unique<FloatBuffer>();
   buffer->rows = rows;
   buffer->width = width;
-  buffer->memory = allocate(static_cast<size_t>(width), sizeof(float));
+  buffer->memory = allocate(rows, static_cast<size_t>(width), sizeof(float));
   buffer->data = buffer->memory.as<float>();
   floats_.push_back(std::move(buffer));
   return static_cast<int32_t>(floats_.size()) - 1;
@@ -73,6 +97,7 @@ int32_t Program::add_float_buffer(RowKind rows, int32_t width) {
 
 int32_t Program::add_output(RowKind rows, int32_t width) {
   expect_positive("output width", width);
+  if (rows == RowKind::routed) throw std::invalid_argument("routed rows cannot be an output");
   auto buffer = std::make_unique<FloatBuffer>();
   buffer->rows = rows;
   buffer->width = width;
@@ -90,9 +115,10 @@ int32_t Program::add_int8_buffer(RowKind rows, int32_t cols, int32_t group) {
   buffer->rows = rows;
   buffer->cols = cols;
   buffer->group = group;
-  buffer->codes_memory = allocate(buffer->code_stride(), 1);
-  buffer->scales_memory = allocate(static_cast<size_t>(buffer->groups()), sizeof(float));
-  buffer->sums_memory = allocate(static_cast<size_t>(buffer->sums_per_row()), sizeof(int32_t));
+  buffer->codes_memory = allocate(rows, buffer->code_stride(), 1);
+  buffer->scales_memory = allocate(rows, static_cast<size_t>(buffer->groups()), sizeof(float));
+  buffer->sums_memory =
+      allocate(rows, static_cast<size_t>(buffer->sums_per_row()), sizeof(int32_t));
   int8s_.push_back(std::move(buffer));
   return static_cast<int32_t>(int8s_.size()) - 1;
 }
@@ -251,6 +277,84 @@ void Program::gated(int32_t x, Activation activation, const Sink& out) {
       elementwise_, &input, activation, sink("gated", out, input.rows, input.width / 2)));
 }
 
+void Program::route(int32_t logits, bool normalize, int32_t weights) {
+  Routing& r = routing("route");
+  const FloatBuffer& input = values("route logits", logits);
+  FloatBuffer& target = values("route weights", weights);
+  expect_like("route logits", input, RowKind::tokens, r.num_experts);
+  expect_like("route weights", target, RowKind::tokens, r.experts_per_token);
+  instructions_.push_back(
+      std::make_unique<RouteInstruction>(experts_, &input, normalize, &r, &target));
+  instructions_.push_back(std::make_unique<GroupRowsInstruction>(&r));
+}
+
+ExpertSegment Program::checked_stack(ExpertStack stack, const FloatBuffer* x, RowKind& input_rows,
+                                     int32_t& cols) {
+  expect_equal("expert_linear matrices", static_cast<int64_t>(stack.matrices.size()),
+               routing("expert_linear").num_experts);
+  if (!stack.matrices.front()) throw std::invalid_argument("an expert has no matrix");
+  const MatrixView first = stack.matrices.front()->view();
+  const int32_t group = scheme_info(first.scheme).activation_group;
+  for (const auto& matrix : stack.matrices) {
+    if (!matrix) throw std::invalid_argument("an expert has no matrix");
+    expect_equal("expert_linear matrix rows", matrix->rows(), first.rows);
+    expect_equal("expert_linear matrix cols", matrix->cols(), first.cols);
+    expect_equal("expert_linear matrix activation group",
+                 scheme_info(matrix->scheme()).activation_group, group);
+  }
+  if (cols != 0) expect_equal("expert_linear matrix cols", first.cols, cols);
+  Int8Buffer* codes = nullptr;
+  RowKind rows;
+  if (group != 0) {
+    codes = &rounded("expert_linear rounded input", stack.rounded);
+    expect_equal("expert_linear rounded input group", codes->group, group);
+    expect_equal("expert_linear rounded input cols", codes->cols, first.cols);
+    rows = codes->rows;
+  } else {
+    expect_equal("expert_linear rounded input of float matrices", stack.rounded, -1);
+    if (!x) throw std::invalid_argument("expert_linear of float matrices has no x");
+    expect_equal("expert_linear x width", x->width, first.cols);
+    rows = x->rows;
+  }
+  if (cols != 0 || rows != RowKind::routed)
+    expect_rows("expert_linear input", rows, cols != 0 ? input_rows : RowKind::tokens);
+  input_rows = rows;
+  cols = first.cols;
+  return {std::move(stack.matrices), codes};
+}
+
+void Program::expert_linear(int32_t x, std::vector<ExpertStack> stacks, int32_t out) {
+  const Routing& r = routing("expert_linear");
+  const FloatBuffer* input = x == -1 ? nullptr : &values("expert_linear x", x);
+  FloatBuffer& target = values("expert_linear out", out);
+  if (stacks.empty()) throw std::invalid_argument("expert_linear has no matrices");
+  std::vector<ExpertSegment> segments;
+  RowKind input_rows = RowKind::tokens;
+  int32_t cols = 0;
+  int64_t outputs = 0;
+  for (ExpertStack& stack : stacks) {
+    segments.push_back(checked_stack(std::move(stack), input, input_rows, cols));
+    outputs += segments.back().matrices.front()->rows();
+  }
+  expect_like("expert_linear out", target, RowKind::routed, outputs);
+  instructions_.push_back(std::make_unique<ExpertLinearInstruction>(
+      linear_, input, input_rows, std::move(segments), &r, &target));
+}
+
+void Program::combine(int32_t x, int32_t weights, int32_t add, int32_t out) {
+  const Routing& r = routing("combine");
+  FloatBuffer& target = values("combine out", out);
+  const FloatBuffer& input = values("combine x", x);
+  const FloatBuffer& factors = values("combine weights", weights);
+  const FloatBuffer* addend = add == -1 ? nullptr : &values("combine add", add);
+  expect_rows("combine out", target.rows, RowKind::tokens);
+  expect_like("combine x", input, RowKind::routed, target.width);
+  expect_like("combine weights", factors, RowKind::tokens, r.experts_per_token);
+  if (addend) expect_like("combine add", *addend, target.rows, target.width);
+  instructions_.push_back(
+      std::make_unique<CombineInstruction>(experts_, &input, &factors, &r, addend, &target));
+}
+
 void Program::add(int32_t a, int32_t b, int32_t out) {
   FloatBuffer& target = values("add out", out);
   const FloatBuffer& left = values("add a", a);
@@ -281,7 +385,10 @@ void Program::copy_rows(int32_t x, int32_t out) {
   const FloatBuffer& input = values("copy_rows x", x);
   expect_equal("copy_rows x width", input.width, target.width);
   // Other rows than its own are gathered, and the step lists rows of T.
-  if (target.rows != input.rows) expect_rows("copy_rows x", input.rows, RowKind::tokens);
+  if (target.rows != input.rows) {
+    expect_rows("copy_rows x", input.rows, RowKind::tokens);
+    if (target.rows == RowKind::routed) expect_rows("copy_rows out", target.rows, input.rows);
+  }
   instructions_.push_back(std::make_unique<CopyRowsInstruction>(&input, &target));
 }
 
@@ -311,7 +418,7 @@ void Program::run(ThreadPool& pool, const Step& step, const std::vector<float*>&
   pool.run([&](int thread) {
     uint8_t* scratch = scratch_.data() + scratch_stride_ * static_cast<size_t>(thread);
     for (size_t i = 0; i < instructions_.size(); ++i) {
-      const int32_t tiles = tile_counts_[i];
+      const int32_t tiles = instructions_[i]->tiles(tile_counts_[i]);
       for (;;) {
         const int32_t tile = counters_[i].next.fetch_add(1, std::memory_order_relaxed);
         if (tile >= tiles) break;

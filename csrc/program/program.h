@@ -11,8 +11,10 @@
 #include "core/threads.h"
 #include "kernels/attention/attention.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/experts/experts.h"
 #include "kernels/linear/linear.h"
 #include "program/attention_instructions.h"
+#include "program/expert_instructions.h"
 #include "program/instruction.h"
 #include "program/linear_instruction.h"
 #include "program/step.h"
@@ -24,8 +26,12 @@ namespace farthing {
 // throws std::invalid_argument when its operands do not fit together.
 class Program {
  public:
-  // max_rows: most rows of any kind in one pass; buffers have that many.
+  // max_rows: most rows of any kind in one pass, except routed ones; buffers have that many.
   Program(Isa isa, int32_t max_rows);
+
+  // How rows go to experts, the same in every layer. Once, before buffers of routed rows, of which
+  // there are max_rows * experts_per_token.
+  void set_routing(int32_t num_experts, int32_t experts_per_token);
 
   int32_t add_float_buffer(RowKind rows, int32_t width);
   int32_t add_int8_buffer(RowKind rows, int32_t cols, int32_t group);
@@ -44,6 +50,11 @@ class Program {
     int32_t rounded;  // int8 buffer or -1
   };
 
+  struct ExpertStack {
+    std::vector<std::shared_ptr<const Matrix>> matrices;  // one for each expert
+    int32_t rounded;                                      // int8 buffer or -1
+  };
+
   void embed(std::shared_ptr<const Matrix> table, int32_t out);
   void rms_norm(int32_t x, std::vector<float> weight, float eps, const Sink& out);
   void quantize(int32_t x, const Sink& out);
@@ -53,6 +64,9 @@ class Program {
                 int32_t rope, int32_t qkv);
   void attend(const AttentionShape& shape, int32_t layer, int32_t qkv, int32_t out);
   void gated(int32_t x, Activation activation, const Sink& out);
+  void route(int32_t logits, bool normalize, int32_t weights);
+  void expert_linear(int32_t x, std::vector<ExpertStack> stacks, int32_t out);
+  void combine(int32_t x, int32_t weights, int32_t add, int32_t out);
   void add(int32_t a, int32_t b, int32_t out);
   void scale(int32_t x, float factor, int32_t out);
   void softcap(int32_t x, float cap, int32_t out);
@@ -67,6 +81,7 @@ class Program {
   const std::vector<int32_t>& outputs() const { return outputs_; }
   const FloatBuffer& float_buffer(int32_t index) const;
   int32_t vocab_size() const { return vocab_size_; }
+  int32_t experts_per_token() const { return routing_ ? routing_->experts_per_token : 0; }
 
   // What the attention instructions need of the KV cache; zeros without any.
   struct KvNeeds {
@@ -80,12 +95,18 @@ class Program {
   Int8Buffer& rounded(const std::string& what, int32_t index);
   RowSink sink(const std::string& what, const Sink& sink, RowKind rows, int32_t width);
   FloatBuffer& checked_qkv(const AttentionShape& shape, int32_t layer, int32_t qkv);
-  AlignedBuffer allocate(size_t count, size_t element_bytes);  // for each of max_rows
+  Routing& routing(const std::string& what);
+  // input_rows and cols: of the stacks before it; cols 0 if this is the first.
+  ExpertSegment checked_stack(ExpertStack stack, const FloatBuffer* x, RowKind& input_rows,
+                              int32_t& cols);
+  // For each row there can be of that kind.
+  AlignedBuffer allocate(RowKind rows, size_t count, size_t element_bytes);
   void prepare_scratch(int threads);
 
   const LinearKernels& linear_;
   const AttentionKernels& attention_;
   const ElementwiseKernels& elementwise_;
+  const ExpertKernels& experts_;
   int32_t max_rows_;
   int32_t vocab_size_ = 0;
   KvNeeds kv_needs_;
@@ -93,6 +114,7 @@ class Program {
   std::vector<std::unique_ptr<FloatBuffer>> floats_;
   std::vector<std::unique_ptr<Int8Buffer>> int8s_;
   std::vector<std::unique_ptr<RopeTable>> ropes_;
+  std::unique_ptr<Routing> routing_;
   std::vector<int32_t> outputs_;
   std::vector<std::unique_ptr<Instruction>> instructions_;
 

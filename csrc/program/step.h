@@ -8,7 +8,8 @@
 namespace farthing {
 
 // Which symbolic row count of the program a value has (src/farthing/program/ops.py).
-enum class RowKind : int32_t { tokens, logits, hidden };
+// `routed`: each row of T once for each of its experts, grouped by expert.
+enum class RowKind : int32_t { tokens, logits, hidden, routed };
 
 struct Step {
   int32_t num_tokens;
@@ -22,6 +23,7 @@ struct Step {
   const int32_t* logit_rows;  // (R), rows of T
   int32_t num_hidden_rows;
   const int32_t* hidden_rows;  // (H), rows of T
+  int32_t experts_per_token;  // 0 in a program without experts
   KvLayout kv_layout;
   uint8_t* kv;
 
@@ -30,6 +32,7 @@ struct Step {
       case RowKind::tokens: return num_tokens;
       case RowKind::logits: return num_logit_rows;
       case RowKind::hidden: return num_hidden_rows;
+      case RowKind::routed: return num_tokens * experts_per_token;
     }
     return 0;
   }

@@ -67,6 +67,17 @@ class Rope:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of gated experts in the place of the feed-forward block."""
+
+    count: int
+    per_token: int
+    intermediate_size: int  # of one expert
+    normalize: bool  # the weights of a token's experts are divided by their sum
+    dense_layers: tuple[int, ...] = ()  # layers with a plain feed-forward block instead
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The numbers of a decoder-only transformer. Widths in elements, lengths in tokens.
 
@@ -97,9 +108,16 @@ class ModelConfig:
     residual_scale: float = 1.0  # of what each block adds to the residual stream
     logit_scale: float = 1.0
     activation: Activation = "silu"
+    experts: Experts | None = None
     tie_word_embeddings: bool = False
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+    def layer_experts(self, layer: int) -> Experts | None:
+        """The experts of ``layer``, or None where it has a plain feed-forward block."""
+        if self.experts is None or layer in self.experts.dense_layers:
+            return None
+        return self.experts
 
     def window(self, layer: int) -> int | None:
         """Positions that ``layer`` sees, or None for all."""

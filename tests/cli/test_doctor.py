@@ -32,6 +32,7 @@ def test_every_scheme_and_every_kernel_is_proved() -> None:
         assert {f"linear {scheme['name']}", f"dequantize {scheme['name']}"} <= proved
     assert {"attention f16", "attention f32", "rope", "rope table"} <= proved
     assert {"rms_norm", "gated silu", "gated gelu_tanh", "add", "scale", "softcap"} <= proved
+    assert {"route", "combine"} <= proved
     assert {"argmax", "sample", "log_sum_exp"} <= proved
     assert {"quantize rows, groups of 32", "quantize rows, groups of 256"} <= proved
 

@@ -12,7 +12,8 @@ from farthing.engine.block_pool import BLOCK_TOKENS
 from farthing.models.registry import build_program
 from farthing.program.native import KvCache
 from support.command_line import CommandLine
-from support.tiny_models import KINDS
+from support.moe_gguf import write_moe_gguf
+from support.tiny_models import KINDS, make_tiny_model
 
 
 def test_show_for_programs(farthing: CommandLine, tiny_model: str) -> None:
@@ -43,6 +44,34 @@ def test_show_for_people(farthing: CommandLine, tiny_model: str) -> None:
 def test_the_program_is_listed_for_programs_too(farthing: CommandLine, tiny_model: str) -> None:
     facts = json.loads(farthing("show", tiny_model, "--program", "--json").stdout)
     assert facts["program"][0].startswith("%0 (T, 64) = embed(")
+
+
+def test_experts_are_shown_and_counted(farthing: CommandLine, tmp_path: Path) -> None:
+    directory = make_tiny_model("qwen3-moe-mixed", tmp_path / "tiny")
+    facts = json.loads(farthing("show", str(directory), "--json").stdout)
+    assert facts["experts"] == {
+        "count": 5,
+        "per_token": 3,
+        "intermediate_size": 40,
+        "normalize": False,
+        "dense_layers": [0],
+    }
+    assert facts["parameters"] - facts["active_parameters"] == 2 * (5 - 3) * 3 * 40 * 64
+    text = farthing("show", str(directory)).stdout
+    assert "3 of 5 for a token, feed-forward 40 each; 1 layer without" in text
+
+
+def test_a_stack_of_experts_is_one_tensor_of_the_file(
+    farthing: CommandLine, tmp_path: Path
+) -> None:
+    directory = make_tiny_model("qwen3-moe", tmp_path / "tiny")
+    path = write_moe_gguf(directory, tmp_path / "tiny.gguf", {"": "Q8_0"})
+    one, other = (
+        json.loads(farthing("show", str(each), "--json").stdout) for each in (directory, path)
+    )
+    assert one["parameters"] == other["parameters"]
+    assert other["tensor_types"]["q8_0"]["tensors"] == 2 + 3 * (4 + 3)
+    assert one["tensor_types"]["f32"]["tensors"] == 3 + 3 * (4 + 4 + 1 + 3 * 8)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

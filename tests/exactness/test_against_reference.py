@@ -13,22 +13,11 @@ from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
 from farthing.tokenization.tokenizer import Tokenizer
 from support.native_runs import NativeModel
-from support.rounded_inputs import reference_weights
+from support.rounded_inputs import log_softmax, mean_divergence, reference_weights
 
 POSITIONS = 256
 
 pytestmark = pytest.mark.slow
-
-
-def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    x = logits.astype(np.float64)
-    x -= x.max(axis=-1, keepdims=True)
-    return np.asarray(x - np.log(np.exp(x).sum(axis=-1, keepdims=True)))
-
-
-def mean_divergence(truth: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Mean Kullback-Leibler divergence over positions, in nats."""
-    return float((np.exp(truth) * (truth - other)).sum(axis=-1).mean())
 
 
 def test_served_logits_err_as_int8_activations_do_and_no_more(qwen_gguf: Path) -> None:

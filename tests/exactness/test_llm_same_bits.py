@@ -21,7 +21,8 @@ Result = tuple[list[int], list[list[tuple[int, float, int]]]]
 
 
 @pytest.fixture(
-    scope="module", params=["llama-mha", "qwen2-tied", pytest.param(REAL, marks=pytest.mark.slow)]
+    scope="module",
+    params=["llama-mha", "qwen2-tied", "qwen3-moe", pytest.param(REAL, marks=pytest.mark.slow)],
 )
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == REAL:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farthing.config import ModelConfig, Rope, RopeScaling
+from farthing.config import Experts, ModelConfig, Rope, RopeScaling
 from farthing.errors import UnsupportedArchitectureError
 from farthing.models import registry
 from farthing.models.checkpoint.fields import Fields
@@ -74,6 +74,27 @@ tap(%9, name=final_norm)
 logits: %12; weights: 14"""
 
 
+QWEN3_MOE_LISTING = """\
+%0 (T, 64) = embed(model.embed_tokens.weight)
+%1 (T, 64) = rms_norm(%0, model.layers.0.input_layernorm.weight, eps=1e-05)
+%2 (T, 128) = linear(%1, model.layers.0.self_attn.{q,k,v}_proj.weight)
+%3 (T, 64) = attention(%2, layer=0, num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25, \
+rope=rope(theta=1000000.0, dim=16), q_norm=model.layers.0.self_attn.q_norm.weight, \
+k_norm=model.layers.0.self_attn.k_norm.weight, norm_eps=1e-05)
+%4 (T, 64) = linear(%3, model.layers.0.self_attn.o_proj.weight, add=%0)
+%5 (T, 64) = rms_norm(%4, model.layers.0.post_attention_layernorm.weight, eps=1e-05)
+%6 (T, 64) = moe(%5, router=model.layers.0.mlp.gate.weight, \
+gate=model.layers.0.mlp.experts.{0..127}.gate_proj.weight, \
+up=model.layers.0.mlp.experts.{0..127}.up_proj.weight, \
+down=model.layers.0.mlp.experts.{0..127}.down_proj.weight, \
+inner=48, top_k=8, normalize=True, activation=silu, add=%4)
+%7 (T, 64) = rms_norm(%6, model.norm.weight, eps=1e-05)
+%8 (H, 64) = hidden_rows(%7)
+%9 (R, 64) = logit_rows(%7)
+%10 (R, 307) = linear(%9, lm_head.weight)
+logits: %10; weights: 396"""
+
+
 def test_llama_program_is_pinned() -> None:
     assert describe(registry.build_program(CONFIG)) == LLAMA_LISTING
 
@@ -87,6 +108,16 @@ def test_tied_qwen2_program_with_taps_is_pinned() -> None:
         rope=Rope(1_000_000.0, 16, factors),
     )
     assert describe(registry.build_program(config, taps=True)) == QWEN2_LISTING
+
+
+def test_qwen3_moe_program_is_pinned() -> None:
+    config = replace(
+        CONFIG,
+        architecture="qwen3_moe",
+        rope=Rope(1_000_000.0, 16),
+        experts=Experts(128, 8, 48, normalize=True),
+    )
+    assert describe(registry.build_program(config)) == QWEN3_MOE_LISTING
 
 
 def test_llamas_attention_bias_reaches_the_output_projection_too() -> None:

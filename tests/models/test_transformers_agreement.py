@@ -169,6 +169,17 @@ def test_another_window_fails_the_yardstick(case: Case) -> None:
     assert_wrong(case, replace(case.config, sliding_window=None))
 
 
+@pytest.mark.parametrize(
+    "case", [kind for kind, config in KINDS.items() if config.experts], indirect=True
+)
+def test_another_choice_of_experts_fails_the_yardstick(case: Case) -> None:
+    experts = case.config.experts
+    assert experts is not None
+    one_less = replace(experts, per_token=experts.per_token - 1)
+    for wrong in (one_less, replace(experts, normalize=not experts.normalize)):
+        assert_wrong(case, replace(case.config, experts=wrong))
+
+
 @pytest.mark.parametrize("case", ["llama-biases", "smollm3-sliding"], indirect=True)
 def test_without_biases_the_yardstick_fails(case: Case) -> None:
     assert_wrong(case, replace(case.config, attention_bias=False))
@@ -250,6 +261,10 @@ def test_longrope_is_chosen_as_transformers_does_for_a_sequence_of_the_whole_con
         assert_equal_in_float64(at_context(65 - length), float32, truth)
 
 
+# A rounding can send a row to another expert, which no type accounts for.
+@pytest.mark.parametrize(
+    "case", [kind for kind, config in KINDS.items() if config.experts is None], indirect=True
+)
 def test_rounding_stored_keys_and_values_costs_what_the_type_costs(case: Case) -> None:
     exact, single, half = (
         run(case.executor(kv_dtype=dtype), case.tokens)

@@ -25,6 +25,15 @@ def attention(p: ProgramBuilder, qkv: Value, **changes: object) -> Value:
     return p.attention(qkv, **{"rope": ROPE, **options, **changes})  # type: ignore[arg-type]
 
 
+def moe(p: ProgramBuilder, x: Value, *, downs: int = 4, top_k: int = 2, inner: int = 3) -> Value:
+    def stack(name: str, count: int, *shape: int) -> list[WeightSlot]:
+        return [WeightSlot(f"{name}.{e}", shape) for e in range(count)]
+
+    gate, up = stack("gate", 4, 3, 8), stack("up", 4, inner, 8)
+    router, down = WeightSlot("router", (4, 8)), stack("down", downs, 8, 3)
+    return p.moe(x, router, gate, up, down, top_k=top_k, normalize=True)
+
+
 def small_program(*, taps: bool | set[str] = False) -> ops.Program:
     p = ProgramBuilder(taps=taps)
     x = p.embed(TABLE)
@@ -150,26 +159,20 @@ MISTAKES: dict[str, tuple[Callable[[ProgramBuilder, Value], object], str]] = {
         r"gated .*: input is 7 wide, which does not halve",
     ),
     "experts that disagree": (
-        lambda p, x: p.moe(
-            x,
-            WeightSlot("router", (4, 8)),
-            WeightSlot("gate_up", (4, 6, 8)),
-            WeightSlot("down", (5, 8, 3)),
-            top_k=2,
-            normalize=True,
-        ),
-        r"moe .*: 4, 4 and 5 experts",
+        lambda p, x: moe(p, x, downs=5),
+        r"moe .*: router of 4 experts, 4 gates, 4 ups, 5 downs",
     ),
     "more experts than there are": (
-        lambda p, x: p.moe(
-            x,
-            WeightSlot("router", (4, 8)),
-            WeightSlot("gate_up", (4, 6, 8)),
-            WeightSlot("down", (4, 8, 3)),
-            top_k=5,
-            normalize=True,
-        ),
+        lambda p, x: moe(p, x, top_k=5),
         r"moe .*: top_k 5: must be from 1 to the 4 experts",
+    ),
+    "experts of two sizes": (
+        lambda p, x: moe(p, x, inner=4),
+        r"moe .*: up.0 has shape \(4, 8\), wanted \(3, 8\)",
+    ),
+    "experts of rows that need logits": (
+        lambda p, x: moe(p, p.logit_rows(x)),
+        r"moe .*: input has R rows, wanted T",
     ),
     "softcap of zero": (lambda p, x: p.softcap(x, 0.0), r"softcap .*: cap 0.0: must be positive"),
     "logits of logits": (

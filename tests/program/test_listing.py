@@ -26,7 +26,10 @@ def test_every_operation_has_a_line() -> None:
     )
     x = p.add(x, a)
     p.tap(x, "residual")
-    experts = WeightSlot("gate_up", (4, 6, 8)), WeightSlot("down", (4, 8, 3))
+    experts = [
+        [WeightSlot(f"experts.{e}.{name}", shape) for e in range(4)]
+        for name, shape in (("gate", (3, 8)), ("up", (3, 8)), ("down", (8, 3)))
+    ]
     x = p.moe(x, WeightSlot("router", (4, 8)), *experts, top_k=2, normalize=False, add=x)
     h = p.linear(p.logit_rows(x), q, k)
     assert describe(p.finish(p.softcap(p.gated(h, "gelu_tanh"), 30.0))) == (
@@ -37,11 +40,11 @@ def test_every_operation_has_a_line() -> None:
         "rope=rope(theta=10000.0, dim=8), window=64, softcap=30.0)\n"
         "%4 (T, 8) = add(%1, %3)\n"
         "tap(%4, name=residual)\n"
-        "%5 (T, 8) = moe(%4, router=router, gate_up=gate_up, down=down, top_k=2, normalize=False, "
-        "activation=silu, add=%4)\n"
+        "%5 (T, 8) = moe(%4, router=router, gate=experts.{0..3}.gate, up=experts.{0..3}.up, "
+        "down=experts.{0..3}.down, inner=3, top_k=2, normalize=False, activation=silu, add=%4)\n"
         "%6 (R, 8) = logit_rows(%5)\n"
         "%7 (R, 16) = linear(%6, l{eft,ower}.weight)\n"
         "%8 (R, 8) = gated(%7, activation=gelu_tanh)\n"
         "%9 (R, 8) = softcap(%8, cap=30.0)\n"
-        "logits: %9; weights: 8"
+        "logits: %9; weights: 18"
     )

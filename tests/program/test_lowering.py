@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farthing.errors import UnsupportedOperationError
+from farthing.program.experts import Routing
 from farthing.program.lowering import NOWHERE, LoweredProgram, lower
 from farthing.program.ops import (
     Embed,
@@ -195,12 +196,6 @@ def test_taps_and_hidden_rows_are_outputs() -> None:
     assert names == ["logits", "tap:layers.0.residual", "hidden"]
 
 
-def test_what_the_player_lacks_is_refused_by_name() -> None:
-    moe = Moe(value(1), value(0), "router", "gate_up", "down", 2, True, "silu", None)
-    with pytest.raises(UnsupportedOperationError, match="moe"):
-        lower(program(EMBED, moe), floating)
-
-
 def test_a_sum_that_is_the_logits_is_made_where_the_caller_wants_it() -> None:
     rows = Rows.LOGITS
     head = value(2, rows, VOCAB)
@@ -228,3 +223,61 @@ def test_an_operand_of_the_logits_that_is_read_again_keeps_its_own_place() -> No
     ]
     lowered = lower(program(*ops), floating)
     assert lowered.instructions[-1].out not in lowered.instructions[-1].inputs
+
+
+def moe(out: Value, x: Value, *, experts: int = 4, add: Value | None = None) -> Moe:
+    stacks = [tuple(f"{out.id}.{name}.{e}" for e in range(experts)) for name in ("g", "u", "d")]
+    return Moe(out, x, f"{out.id}.router", *stacks, 48, 2, True, "silu", add)
+
+
+def experts_in_integers(weight: str) -> int:
+    """Routers read floats, gates and ups groups of 32, downs groups of 16."""
+    return {"g": 32, "u": 32, "d": 16}.get(weight.split(".")[1], 0)
+
+
+def mixture_program(layers: int) -> Program:
+    ops: list[Op] = [EMBED]
+    x, n = value(0), 1
+    for _ in range(layers):
+        ops += [RmsNorm(value(n), x, "norm.w", 1e-6), moe(value(n + 1), value(n), add=x)]
+        x, n = value(n + 1), n + 2
+    ops += [LogitRows(value(n, Rows.LOGITS), x)]
+    return program(*ops, linear(value(n + 1, Rows.LOGITS, VOCAB), value(n, Rows.LOGITS), "head.w"))
+
+
+def test_a_mixture_of_experts_is_played_in_steps() -> None:
+    lowered = lower(mixture_program(1), experts_in_integers)
+    _, norm, router, route, gate_up, gated, down, combine, *_ = lowered.instructions
+    assert lowered.routing == Routing(4, 2)
+    assert norm.out != NOWHERE, "the router reads the norm as floats"
+    assert gate_up.segments == (*norm.rounded, *norm.rounded), "rounded once for all experts"
+    assert router.inputs[0] == norm.out
+    assert route.inputs == (router.out,)
+    assert lowered.float_buffers[gate_up.out].rows is Rows.EXPERT
+    assert gated.out == NOWHERE, "nobody reads the gated rows as floats"
+    assert down.segments == gated.rounded
+    assert combine.inputs[:2] == (down.out, route.out)
+    assert combine.out == combine.inputs[2], "the sum replaces its dead operand"
+
+
+def test_layers_of_experts_share_their_buffers() -> None:
+    one, six = (lower(mixture_program(n), floating) for n in (1, 6))
+    assert play_symbolically(six) > play_symbolically(one) > 0
+    assert len(six.float_buffers) <= len(one.float_buffers) + 1
+    integer_six = lower(mixture_program(6), experts_in_integers)
+    assert play_symbolically(integer_six) > 0
+    assert len(integer_six.int8_buffers) == 2
+
+
+def test_experts_stored_in_two_ways_are_refused_by_name() -> None:
+    def mixed(weight: str) -> int:
+        return 32 if weight == "2.u.3" else 0
+
+    with pytest.raises(UnsupportedOperationError, match=r"2\.u\.0 and 2\.u\.3 need .* alike"):
+        lower(mixture_program(1), mixed)
+
+
+def test_layers_of_different_mixtures_are_refused() -> None:
+    ops = [EMBED, moe(value(1), value(0)), moe(value(2), value(1), experts=8)]
+    with pytest.raises(UnsupportedOperationError, match="not 2 of 4, 2 of 8"):
+        lower(program(*ops), floating)

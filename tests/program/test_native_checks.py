@@ -30,6 +30,12 @@ class Buffers:
         self.rope = self.program.rope([1.0] * 8, 1.0)
         self.matrix = _native.Matrix("f32", 64, 32)
         self.q8 = _native.Matrix("q8_0", 64, 32)
+        self.program.routing(4, 2)
+        self.t2 = self.program.float_buffer("T", 2)
+        self.t4 = self.program.float_buffer("T", 4)
+        self.e32 = self.program.float_buffer("E", 32)
+        self.e64 = self.program.float_buffer("E", 64)
+        self.routed_codes = self.program.int8_buffer("E", 32, 32)
 
     def linear(
         self,
@@ -44,6 +50,17 @@ class Buffers:
         segment = (matrix or self.matrix, [0.0] * bias, rounded)
         x = self.t32 if x is None else x
         self.program.linear(x, [segment], add, self.t64 if out is None else out)
+
+    def experts(
+        self,
+        *matrices: _native.Matrix,
+        x: int | None = None,
+        rounded: int = NONE,
+        out: int | None = None,
+    ) -> None:
+        stack = (list(matrices or [self.matrix] * 4), rounded)
+        x = self.t32 if x is None else x
+        self.program.expert_linear(x, [stack], self.e64 if out is None else out)
 
     def attention(
         self, *, q_norm: Sequence[float] = (), k_norm: Sequence[float] = (), **changed: int
@@ -73,7 +90,7 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
     ("embed out width is 64, must be 32", lambda b: b.program.embed(b.matrix, b.t64)),
     ("embed out has rows R, must have rows T", lambda b: b.program.embed(b.matrix, b.r32)),
     ("rms_norm x is -1", lambda b: b.program.rms_norm(NONE, [1.0] * 32, 0.0, b.t32, [])),
-    ("rms_norm x is 6, must be from 0", lambda b: b.program.rms_norm(6, [], 0.0, b.t32, [])),
+    ("rms_norm x is 10, must be from 0", lambda b: b.program.rms_norm(10, [], 0.0, b.t32, [])),
     (
         "rms_norm weight length is 31, must be 32",
         lambda b: b.program.rms_norm(b.t32, [1.0] * 31, 0.0, b.t32, []),
@@ -91,7 +108,7 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
         lambda b: b.program.rms_norm(b.t32, [1.0] * 32, 0.0, NONE, []),
     ),
     ("quantize x is -1", lambda b: b.program.quantize(NONE, [b.codes])),
-    ("quantize rounded out is 2, must be", lambda b: b.program.quantize(b.t32, [2])),
+    ("quantize rounded out is 3, must be", lambda b: b.program.quantize(b.t32, [3])),
     ("quantize rounded out cols is 64", lambda b: b.program.quantize(b.t32, [b.codes64])),
     ("quantize rounded out has rows T", lambda b: b.program.quantize(b.r32, [b.codes])),
     ("linear out is -1", lambda b: b.linear(out=NONE)),
@@ -128,7 +145,60 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
         "rope dim is 18, must be at most head_dim 16",
         lambda b: b.attention(rope=b.program.rope([1.0] * 9, 1.0)),
     ),
+    ("a program has one routing", lambda b: b.program.routing(4, 2)),
+    ("a buffer of routed rows needs a routing", lambda b: _plain().float_buffer("E", 32)),
+    ("routing num_experts is 0", lambda b: _plain().routing(0, 1)),
+    ("routing experts_per_token is 5, must be from 1 to", lambda b: _plain().routing(4, 5)),
+    ("routing experts_per_token is 0, must be from 1 to", lambda b: _plain().routing(4, 0)),
+    (
+        "routing experts_per_token is 536870912, must be at most 2",
+        lambda b: _plain().routing(2**29, 2**29),
+    ),
+    ("routed rows cannot be an output", lambda b: b.program.output("E", 32)),
+    ("copy_rows out has rows E", lambda b: b.program.copy_rows(b.t32, b.e32)),
+    ("route needs a routing", lambda b: _plain().route(0, True, 0)),
+    ("route logits width is 32, must be 4", lambda b: b.program.route(b.t32, True, b.t2)),
+    ("route weights width is 4, must be 2", lambda b: b.program.route(b.t4, True, b.t4)),
+    ("expert_linear has no matrices", lambda b: b.program.expert_linear(b.t32, [], b.e64)),
+    ("expert_linear matrices is 3, must be 4", lambda b: b.experts(*[b.matrix] * 3)),
+    (
+        "expert_linear matrix rows is 32, must be 64",
+        lambda b: b.experts(*[b.matrix] * 3, _native.Matrix("f32", 32, 32)),
+    ),
+    (
+        "expert_linear matrix cols is 64, must be 32",
+        lambda b: b.experts(*[b.matrix] * 3, _native.Matrix("f32", 64, 64)),
+    ),
+    (
+        "expert_linear matrix activation group is 32, must be 0",
+        lambda b: b.experts(*[b.matrix] * 3, b.q8),
+    ),
+    ("expert_linear rounded input is -1", lambda b: b.experts(*[b.q8] * 4)),
+    (
+        "expert_linear rounded input cols is 64, must be 32",
+        lambda b: b.experts(*[b.q8] * 4, rounded=b.codes64),
+    ),
+    ("expert_linear of float matrices has no x", lambda b: b.experts(x=NONE)),
+    ("expert_linear x width is 64, must be 32", lambda b: b.experts(x=b.e64)),
+    ("expert_linear input has rows R", lambda b: b.experts(x=b.r32)),
+    ("expert_linear out has rows T", lambda b: b.experts(out=b.t64)),
+    ("expert_linear out width is 32, must be 64", lambda b: b.experts(out=b.e32)),
+    (
+        "expert_linear input has rows E, must have rows T",
+        lambda b: b.program.expert_linear(
+            b.t32, [([b.matrix] * 4, NONE), ([b.q8] * 4, b.routed_codes)], b.e64
+        ),
+    ),
+    ("combine out has rows R", lambda b: b.program.combine(b.e32, b.t2, NONE, b.r32)),
+    ("combine x has rows T", lambda b: b.program.combine(b.t32, b.t2, NONE, b.t32)),
+    ("combine x width is 64", lambda b: b.program.combine(b.e64, b.t2, NONE, b.t32)),
+    ("combine weights width is 4", lambda b: b.program.combine(b.e32, b.t4, NONE, b.t32)),
+    ("combine add width is 64", lambda b: b.program.combine(b.e32, b.t2, b.t64, b.t32)),
 ]
+
+
+def _plain() -> _native.Program:
+    return _native.Program(8, machine.active_isa())
 
 
 def _odd_gate(program: _native.Program) -> None:
@@ -154,6 +224,12 @@ def test_operands_that_fit_are_taken() -> None:
     b.program.add(b.t32, b.t32, b.t32)
     b.program.copy_rows(b.t32, b.r32)
     b.program.softcap(b.r32, 2.0, b.r32)
+    b.program.route(b.t4, True, b.t2)
+    b.experts()
+    b.experts(x=b.e32)
+    b.experts(*[b.q8] * 4, x=NONE, rounded=b.codes)
+    b.experts(*[b.q8] * 4, x=NONE, rounded=b.routed_codes)
+    b.program.combine(b.e32, b.t2, b.t32, b.t32)
 
 
 def test_layers_share_one_shape_of_cache() -> None:

@@ -144,19 +144,19 @@ def run_moe(
     top_k: int,
     normalize: bool,
 ) -> NDArray[np.floating]:
-    """Output of one moe operation: rows of ``x`` are the embeddings, the output is read back."""
+    """Output of one moe operation: rows of ``x`` are the embeddings, the output is read back.
+
+    ``gate_up`` (experts, 2 * inner, width) and ``down`` (experts, width, inner) as in transformers.
+    """
     width = x.shape[1]
-    weights = {"x": x, "router": router, "gate_up": gate_up, "down": down, "one": np.eye(width)}
+    weights = {"x": x, "router": router, "one": np.eye(width)}
+    for e, (both, last) in enumerate(zip(gate_up, down, strict=True)):
+        weights[f"gate.{e}"], weights[f"up.{e}"] = np.split(both, 2)
+        weights[f"down.{e}"] = last
     p = ProgramBuilder()
     slots = {name: slot(name, *array.shape) for name, array in weights.items()}
-    y = p.moe(
-        p.embed(slots["x"]),
-        slots["router"],
-        slots["gate_up"],
-        slots["down"],
-        top_k=top_k,
-        normalize=normalize,
-    )
+    stacks = [[slots[f"{name}.{e}"] for e in range(len(down))] for name in ("gate", "up", "down")]
+    y = p.moe(p.embed(slots["x"]), slots["router"], *stacks, top_k=top_k, normalize=normalize)
     program = p.finish(p.linear(p.logit_rows(y), slots["one"]))
     rows = SequenceRows(range(len(x)), 0, range(len(x) // 16 + 1), logits=len(x))
     return ReferenceExecutor(program, weights.__getitem__).run(step_batch([rows])).logits

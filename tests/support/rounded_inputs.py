@@ -47,3 +47,15 @@ def reference_weights(model: NativeModel) -> tuple[Weights, Weights]:
         return matrix
 
     return exact, rounding
+
+
+def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Log probabilities along the last axis."""
+    x = logits.astype(np.float64)
+    x -= x.max(axis=-1, keepdims=True)
+    return np.asarray(x - np.log(np.exp(x).sum(axis=-1, keepdims=True)))
+
+
+def mean_divergence(truth: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Mean Kullback-Leibler divergence over positions, in nats."""
+    return float((np.exp(truth) * (truth - other)).sum(axis=-1).mean())

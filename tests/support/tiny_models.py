@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import transformers
 
-from farthing.config import ModelConfig, Rope, RopeScaling
+from farthing.config import Experts, ModelConfig, Rope, RopeScaling
 from farthing.models.registry import find_family
 from farthing.program.rope import longrope_magnitude, yarn_magnitude
 from support.tiny_tokenizer import BOS_ID, EOS_ID, TOKENIZER_SIZE, tiny_tokenizer
@@ -51,6 +51,7 @@ _QWEN3 = replace(
     rms_norm_eps=1e-6,
     rope=Rope(1_000_000.0, 32),
 )
+_QWEN3_MOE = replace(_QWEN3, architecture="qwen3_moe", experts=Experts(8, 2, 64, normalize=True))
 _SMOLLM3 = replace(
     _LLAMA,
     architecture="smollm3",
@@ -187,6 +188,15 @@ KINDS: dict[str, ModelConfig] = {
     "qwen2-sliding": replace(_QWEN2, sliding_window=13, sliding_layers=(False, True, True)),
     # Qwen2.5 0.5B to 3B: tied.
     "qwen2-tied": replace(_QWEN2, num_heads=4, tie_word_embeddings=True),
+    # Qwen3-30B-A3B: every layer has experts.
+    "qwen3-moe": _QWEN3_MOE,
+    # The first layer plain, weights as they are, experts of odd number and width.
+    "qwen3-moe-mixed": replace(
+        _QWEN3_MOE,
+        attention_bias=True,
+        sliding_window=37,
+        experts=Experts(5, 3, 40, normalize=False, dense_layers=(0,)),
+    ),
 }
 """Every kind by name, with the configuration a checkpoint reader must find in its directory."""
 
@@ -236,6 +246,14 @@ def hugging_face_config(config: ModelConfig) -> transformers.PretrainedConfig:
     if config.sliding_layers:
         options["layer_types"] = [_LAYER_TYPES[slides] for slides in config.sliding_layers]
     options |= _own_options(config)
+    if config.experts is not None:
+        options |= {
+            "num_experts": config.experts.count,
+            "num_experts_per_tok": config.experts.per_token,
+            "moe_intermediate_size": config.experts.intermediate_size,
+            "norm_topk_prob": config.experts.normalize,
+            "mlp_only_layers": list(config.experts.dense_layers),
+        }
     model_type = config.architecture  # transformers calls the families as Farthing does
     return transformers.AutoConfig.for_model(model_type, **options)
 

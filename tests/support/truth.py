@@ -36,7 +36,11 @@ def load_transformers(directory: Path, *, as_it_is: bool = False) -> torch.nn.Mo
         factors = rope["long_factor" if long else "short_factor"]
         rope |= {"long_factor": factors, "short_factor": factors}
     model: torch.nn.Module = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, config=config, dtype=torch.float32, attn_implementation="eager"
+        directory,
+        config=config,
+        dtype=torch.float32,
+        attn_implementation="eager",
+        experts_implementation="eager",  # the others take no float64
     )
     return model.eval()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 from farthing.cli.options import Adapter, Json, ModelArgument
 
 if TYPE_CHECKING:
+    from farthing.config import ModelConfig
     from farthing.models.adapter import AdaptedProgram
     from farthing.models.adapter import Adapter as LoraAdapter
     from farthing.models.checkpoint import Checkpoint
@@ -69,9 +70,11 @@ def show(
 def totals_by_type(checkpoint: Checkpoint) -> dict[str, TypeTotal]:
     """Tensors, parameters and bytes in the file for each stored type, the largest first."""
     totals: dict[str, TypeTotal] = {}
+    counted = set()
     for tensor in checkpoint.tensors.values():
         total = totals.setdefault(tensor.stored_dtype, TypeTotal(served_as=tensor.dtype))
-        total.tensors += 1
+        total.tensors += tensor.name not in counted  # experts may be parts of one tensor
+        counted.add(tensor.name)
         total.parameters += tensor.rows * tensor.cols
         total.nbytes += tensor.nbytes
     return dict(sorted(totals.items(), key=lambda item: -item[1].nbytes))
@@ -89,6 +92,7 @@ def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "layers": config.num_layers,
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
+        "experts": None if config.experts is None else asdict(config.experts),
         "heads": config.num_heads,
         "kv_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
@@ -97,6 +101,7 @@ def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "tied_embeddings": config.tie_word_embeddings,
         "chat_template": checkpoint.chat_template is not None,
         "parameters": parameters,
+        "active_parameters": parameters - _idle_parameters(config),
         "tensor_bytes": nbytes,
         "bits_per_weight": 8 * nbytes / parameters,
         "tensor_types": {
@@ -110,6 +115,16 @@ def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
             for name, total in types.items()
         },
     }
+
+
+def _idle_parameters(config: ModelConfig) -> int:
+    """Parameters of the experts that a token does not visit."""
+    experts = config.experts
+    if experts is None:
+        return 0
+    layers = config.num_layers - len(experts.dense_layers)
+    each = 3 * experts.intermediate_size * config.hidden_size
+    return layers * (experts.count - experts.per_token) * each
 
 
 def adapter_facts(adapter: LoraAdapter, adapted: AdaptedProgram) -> dict[str, Any]:
@@ -143,6 +158,15 @@ def kv_facts(program: Program, context_length: int) -> dict[str, dict[str, int]]
     }
 
 
+def _experts_text(experts: dict[str, Any]) -> str:
+    text = (
+        f"{experts['per_token']} of {experts['count']} for a token, feed-forward "
+        f"{experts['intermediate_size']:,} each"
+    )
+    dense = len(experts["dense_layers"])
+    return f"{text}; {dense} layer{'s' * (dense > 1)} without" if dense else text
+
+
 def _print(facts: dict[str, Any]) -> None:
     from rich import box
     from rich.table import Table
@@ -152,6 +176,9 @@ def _print(facts: dict[str, Any]) -> None:
     parameters = f"{human_count(facts['parameters'])} ({facts['parameters']:,} in the file)"
     if facts["tied_embeddings"]:
         parameters += ", output tied to the embedding"
+    experts = facts["experts"]
+    if experts is not None:
+        parameters += f", {human_count(facts['active_parameters'])} of them for a token"
     print_facts(
         {
             "Model": facts["model"],
@@ -161,6 +188,7 @@ def _print(facts: dict[str, Any]) -> None:
             "Parameters": parameters,
             "Layers": str(facts["layers"]),
             "Width": f"{facts['hidden_size']:,}, feed-forward {facts['intermediate_size']:,}",
+            **({} if experts is None else {"Experts": _experts_text(experts)}),
             "Heads": f"{facts['heads']} of {facts['head_dim']}, {facts['kv_heads']} for keys and "
             "values",
             "Vocabulary": f"{facts['vocab_size']:,} tokens",

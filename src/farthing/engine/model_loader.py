@@ -20,8 +20,16 @@ from farthing.errors import (
 from farthing.models.adapter import Adapter, FactorSource, apply_adapter
 from farthing.models.checkpoint import Checkpoint, TensorSource, check_tensors, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
-from farthing.program.native import FloatMode, KvCache, KvDtype, NativeExecutor, load_weights
-from farthing.program.ops import Attention, Program, Rows
+from farthing.program.experts import expand, find_routing
+from farthing.program.native import (
+    FloatMode,
+    KvCache,
+    KvDtype,
+    NativeExecutor,
+    load_weights,
+    served_scheme,
+)
+from farthing.program.ops import Attention, Program, Rows, Tap
 from farthing.tokenization.tokenizer import Tokenizer
 
 OVERHEAD_BYTES = 300 << 20
@@ -95,11 +103,13 @@ def load_model(
         )
     num_threads = options.num_threads or machine.default_threads()
 
-    sources = [tensors[slot.name] for slot in program.weights]
-    weight_bytes = sum(map(packed_bytes, sources))
+    routers = program.routers
+    weight_bytes = sum(
+        packed_bytes(tensors[slot.name], router=slot.name in routers) for slot in program.weights
+    )
     token_bytes = kv_bytes_per_token(program, options.kv_cache_dtype)
     available = machine.memory_available()
-    overhead = max(OVERHEAD_BYTES, PROCESS_BYTES + _workspace(program, options))
+    overhead = max(OVERHEAD_BYTES, PROCESS_BYTES + workspace_bytes(program, options))
     max_model_len, kv_tokens = _fit(config, options, weight_bytes, token_bytes, overhead, available)
 
     done = 0
@@ -144,10 +154,11 @@ def _adapt(program: Program, tensors: Sources, adapter: Adapter | None) -> tuple
     return adapted.program, {**tensors, **adapted.sources}
 
 
-def packed_bytes(source: TensorSource | FactorSource) -> int:
+def packed_bytes(source: TensorSource | FactorSource, *, router: bool = False) -> int:
     """Bytes a weight takes in memory: the rows of a matrix are packed in whole blocks."""
     rows = source.rows if len(source.shape) < 2 else -(-source.rows // ROW_BLOCK) * ROW_BLOCK
-    return rows * source.row_nbytes
+    as_stored = served_scheme(source.dtype, router=router) == source.dtype
+    return rows * (source.row_nbytes if as_stored else 4 * source.shape[-1])
 
 
 def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
@@ -159,10 +170,13 @@ def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
     )
 
 
-def _workspace(program: Program, options: LoadOptions) -> int:
+def workspace_bytes(program: Program, options: LoadOptions) -> int:
     """About the bytes of intermediate values: each width once as float32 and once as int8."""
-    widths = {value.width for value in program.values if value.rows is Rows.TOKENS}
-    return 5 * sum(widths) * options.max_num_batched_tokens
+    values = {(op.out.rows, op.out.width) for op in expand(program) if not isinstance(op, Tap)}
+    routing = find_routing(program)
+    copies = {Rows.TOKENS: 1, Rows.EXPERT: routing.experts_per_token if routing else 0}
+    widths = sum(copies.get(rows, 0) * width for rows, width in values)
+    return 5 * widths * options.max_num_batched_tokens
 
 
 def _fit(

@@ -61,6 +61,7 @@ class GgufDialect:
     tensors: ReadTensors = under_their_names
     interleaved_rope: bool = False  # q and k rows are stored so that rope pairs are neighbours
     attention_bias: bool | None = False  # None: there is one if the file has one
+    experts: bool = False  # ``read`` obeys the keys of a mixture of experts
 
 
 @dataclass(frozen=True, slots=True)

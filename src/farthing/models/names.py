@@ -114,6 +114,26 @@ class LayerNames:
         return self._slot("mlp.down_proj.bias", self.config.hidden_size)
 
     @property
+    def router(self) -> WeightSlot:
+        """Scores of the experts."""
+        c = self.config
+        assert c.experts is not None
+        return self._slot("mlp.gate.weight", c.experts.count, c.hidden_size)
+
+    @property
+    def experts(self) -> tuple[list[WeightSlot], list[WeightSlot], list[WeightSlot]]:
+        """Gate, up and down projections of every expert."""
+        c = self.config
+        assert c.experts is not None
+        inner, hidden = c.experts.intermediate_size, c.hidden_size
+
+        def each(name: str, *shape: int) -> list[WeightSlot]:
+            count = c.experts.count if c.experts else 0
+            return [self._slot(f"mlp.experts.{e}.{name}_proj.weight", *shape) for e in range(count)]
+
+        return each("gate", inner, hidden), each("up", inner, hidden), each("down", hidden, inner)
+
+    @property
     def _attention_widths(self) -> tuple[int, int, int]:
         c = self.config
         kv_width = c.num_kv_heads * c.head_dim

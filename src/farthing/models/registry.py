@@ -6,7 +6,17 @@ from collections.abc import Collection
 
 from farthing.config import ModelConfig
 from farthing.errors import UnsupportedArchitectureError
-from farthing.models import granite, llama, mistral, olmo2, phi3, qwen2, qwen3, smollm3
+from farthing.models import (
+    granite,
+    llama,
+    mistral,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen3_moe,
+    smollm3,
+)
 from farthing.models.family import Family
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
@@ -20,6 +30,7 @@ FAMILIES: tuple[Family, ...] = (
     phi3.FAMILY,
     qwen2.FAMILY,
     qwen3.FAMILY,
+    qwen3_moe.FAMILY,
     smollm3.FAMILY,
 )
 

@@ -173,8 +173,9 @@ class ProgramBuilder:
         self,
         x: Value,
         router: WeightSlot,
-        gate_up: WeightSlot,
-        down: WeightSlot,
+        gate: Sequence[WeightSlot],
+        up: Sequence[WeightSlot],
+        down: Sequence[WeightSlot],
         *,
         top_k: int,
         normalize: bool,
@@ -183,24 +184,31 @@ class ProgramBuilder:
     ) -> Value:
         """Mixture of gated experts, then ``+ add``.
 
-        ``router`` (experts, width), ``gate_up`` (experts, 2 * inner, width), ``down`` (experts,
-        width, inner).
+        ``router`` (experts, width); of each expert ``gate`` and ``up`` (inner, width) and ``down``
+        (width, inner), experts of one size.
         """
-        self._check_value("moe", x)
+        self._check_value("moe", x, Rows.TOKENS)
         experts, router_width = self._weight("moe", router, 2)
         self._check_width("moe", x.width, router.name, router_width)
-        up_experts, twice_inner, up_width = self._weight("moe", gate_up, 3)
-        self._check_width("moe", x.width, gate_up.name, up_width)
-        down_experts, width, inner = self._weight("moe", down, 3)
-        self._check_width("moe", twice_inner, f"twice the input of {down.name}", 2 * inner)
-        if not experts == up_experts == down_experts:
-            self._fail("moe", f"{experts}, {up_experts} and {down_experts} experts")
+        if not experts == len(gate) == len(up) == len(down):
+            self._fail(
+                "moe",
+                f"router of {experts} experts, {len(gate)} gates, {len(up)} ups, {len(down)} downs",
+            )
         if not 1 <= top_k <= experts:
             self._fail("moe", f"top_k {top_k}: must be from 1 to the {experts} experts")
+        width, inner = self._weight("moe", down[0], 2)
+        stacks = ((gate, (inner, x.width)), (up, (inner, x.width)), (down, (width, inner)))
+        for stack, shape in stacks:
+            for weight in stack:
+                if self._weight("moe", weight, 2) != shape:
+                    self._fail("moe", f"{weight.name} has shape {weight.shape}, wanted {shape}")
         self._check_add("moe", x.rows, width, add)
         out = self._value(x.rows, width)
-        names = (router.name, gate_up.name, down.name)
-        return self._append(Moe(out, x, *names, top_k, normalize, activation, add))
+        gates, ups, downs = (tuple(weight.name for weight in stack) for stack, _ in stacks)
+        return self._append(
+            Moe(out, x, router.name, gates, ups, downs, inner, top_k, normalize, activation, add)
+        )
 
     def add(self, a: Value, b: Value) -> Value:
         """``a + b``."""

@@ -56,7 +56,7 @@ def _text(value: Any) -> str:
 
 
 def _braces(names: Sequence[str | None]) -> str:
-    """``a.q.w, a.k.w`` as ``a.{q,k}.w``; a missing name is ``-``."""
+    """``a.q.w, a.k.w`` as ``a.{q,k}.w``, ``a.0, a.1, a.2`` as ``a.{0..2}``; none is ``-``."""
     known = [name for name in names if name is not None]
     if len(known) != len(names):
         return f"[{', '.join(name or '-' for name in names)}]"
@@ -65,6 +65,8 @@ def _braces(names: Sequence[str | None]) -> str:
     head = _common_prefix(known)
     tail = _common_prefix([name[len(head) :][::-1] for name in known])[::-1]
     middles = [name[len(head) : len(name) - len(tail)] for name in known]
+    if len(middles) > 2 and middles == [str(number) for number in range(len(middles))]:
+        middles = [f"0..{len(middles) - 1}"]
     return f"{head}{{{','.join(middles)}}}{tail}"
 
 

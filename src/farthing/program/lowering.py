@@ -4,7 +4,7 @@ Plain data in, plain data out; fusion lives here.
 
 Fused today: rounding to int8 with the norm or gate that produces the value (once for all linear
 ops that read it), rope with the KV store, a residual add with the linear op before it, and stacked
-matrices (qkv, gate and up) as one op.
+matrices (qkv, gate and up) as one op. A mixture of experts is played in steps (experts.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from farthing.errors import UnsupportedOperationError
+from farthing.program.experts import (
+    Combine,
+    ExpertLinear,
+    PlayerOp,
+    Routing,
+    expand,
+    find_routing,
+)
 from farthing.program.ops import (
     Gated,
     HiddenRows,
     Linear,
-    Moe,
-    Op,
     Program,
     RmsNorm,
     Rows,
@@ -56,11 +62,11 @@ class Instruction:
     """One op and the buffers it works on; buffers are indices into :class:`LoweredProgram`.
 
     ``op`` None rounds ``inputs[0]`` to ``rounded``. ``inputs`` follow the op's operand order
-    (Linear: x, add). ``segments`` has the int8 input of each of a Linear's weights, or NOWHERE
-    where the weight reads float.
+    (Linear: x, add). ``segments`` has the int8 input of each of a Linear's weights or an
+    ExpertLinear's stacks, or NOWHERE where they read float.
     """
 
-    op: Op | None
+    op: PlayerOp | None
     inputs: tuple[int, ...]
     out: int
     rounded: tuple[int, ...] = ()
@@ -69,12 +75,16 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class LoweredProgram:
-    """``outputs`` are the float buffers the caller supplies: logits, hidden states, taps."""
+    """``outputs`` are the float buffers the caller supplies: logits, hidden states, taps.
+
+    Buffers of EXPERT rows have each row once for each of its experts; ``routing`` says how many.
+    """
 
     float_buffers: tuple[FloatBuffer, ...]
     int8_buffers: tuple[Int8Buffer, ...]
     outputs: tuple[int, ...]
     instructions: tuple[Instruction, ...]
+    routing: Routing | None = None
 
 
 def lower(program: Program, activation_group: Callable[[str], int]) -> LoweredProgram:
@@ -83,17 +93,17 @@ def lower(program: Program, activation_group: Callable[[str], int]) -> LoweredPr
     ``activation_group(weight)`` is the int8 group of the activations that weight's kernel reads,
     0 for kernels that read float.
 
-    Raises :class:`UnsupportedOperationError` for an op the native player lacks.
+    Raises :class:`UnsupportedOperationError` for what the native player lacks.
     """
-    return _Lowering(program, activation_group).lower()
+    return _Lowering(expand(program), program.output, activation_group).lower(find_routing(program))
 
 
-def _overwritten(op: Op) -> Value | None:
+def _overwritten(op: PlayerOp) -> Value | None:
     """The operand that ``op`` can put its result in place of."""
     match op:
         case Softcap() | Scale():
             return op.x
-        case Linear() if op.add is not None and op.add.id != op.x.id:
+        case Linear() | Combine() if op.add is not None and op.add.id != op.x.id:
             return op.add
         case _:
             return None
@@ -101,7 +111,8 @@ def _overwritten(op: Op) -> Value | None:
 
 @dataclass(slots=True)
 class _Lowering:
-    program: Program
+    ops: tuple[PlayerOp, ...]
+    output: Value
     activation_group: Callable[[str], int]
     floats: list[FloatBuffer] = field(default_factory=list)
     int8s: list[Int8Buffer] = field(default_factory=list)
@@ -115,38 +126,58 @@ class _Lowering:
     groups: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     read_as_float: set[int] = field(default_factory=set)
 
-    def lower(self) -> LoweredProgram:
+    def lower(self, routing: Routing | None) -> LoweredProgram:
         self._find_uses()
         self._place_output()
-        for index, op in enumerate(self.program.ops):
+        for index, op in enumerate(self.ops):
             self._lower_op(index, op)
             self._release(index, op)
         return LoweredProgram(
-            tuple(self.floats), tuple(self.int8s), tuple(self.outputs), tuple(self.instructions)
+            tuple(self.floats),
+            tuple(self.int8s),
+            tuple(self.outputs),
+            tuple(self.instructions),
+            routing,
         )
 
     def _find_uses(self) -> None:
-        for index, op in enumerate(self.program.ops):
+        for index, op in enumerate(self.ops):
+            multiplied = isinstance(op, Linear | ExpertLinear)
             for position, value in enumerate(inputs(op)):
                 self.last_use[value.id] = index
-                if not (isinstance(op, Linear) and position == 0):
+                if not (multiplied and position == 0):
                     self.read_as_float.add(value.id)
-            if isinstance(op, Linear):
-                for weight in op.weights:
-                    group = self.activation_group(weight)
+            if isinstance(op, Linear | ExpertLinear):
+                for group in self._input_groups(op):
                     if group:
                         self.groups[op.x.id].add(group)
                     else:
                         self.read_as_float.add(op.x.id)
 
+    def _input_groups(self, op: Linear | ExpertLinear) -> list[int]:
+        """The int8 group each weight or stack of ``op`` reads, 0 for float."""
+        if isinstance(op, Linear):
+            return [self.activation_group(weight) for weight in op.weights]
+        groups: list[int] = []
+        for stack in op.stacks:
+            found: dict[int, str] = {}
+            for weight in stack:
+                found.setdefault(self.activation_group(weight), weight)
+            if len(found) > 1:
+                first, second, *_ = found.values()
+                raise UnsupportedOperationError(
+                    f"{first} and {second} need their input in two forms; the experts of a layer "
+                    "must be stored alike"
+                )
+            groups += found
+        return groups
+
     def _place_output(self) -> None:
         """Gives the logits the caller's memory, and lets ops that work in place write there."""
-        value = self.program.output
+        value = self.output
         buffer = self._output(value, "logits")
         producers = {
-            op.out.id: (index, op)
-            for index, op in enumerate(self.program.ops)
-            if not isinstance(op, Tap)
+            op.out.id: (index, op) for index, op in enumerate(self.ops) if not isinstance(op, Tap)
         }
         self.place[value.id] = buffer
         while True:
@@ -157,12 +188,8 @@ class _Lowering:
             value = operand
             self.place[value.id] = buffer
 
-    def _lower_op(self, index: int, op: Op) -> None:
+    def _lower_op(self, index: int, op: PlayerOp) -> None:
         match op:
-            case Moe():
-                raise UnsupportedOperationError(
-                    "the native executor has no 'moe' operation (mixture of experts)"
-                )
             case Tap():
                 out = self._output(op.x, f"tap:{op.name}")
                 self._emit(op, out)
@@ -172,23 +199,33 @@ class _Lowering:
             case RmsNorm() | Gated():
                 self._emit_with_rounding(op)
             case Linear():
-                self._lower_linear(index, op)
+                x, add = self.place.get(op.x.id, NOWHERE), self._addend(index, op)
+                self._multiply(op, (x, add))
+            case ExpertLinear():
+                self._multiply(op, (self.place.get(op.x.id, NOWHERE),))
+            case Combine():
+                x, weights = self.place[op.x.id], self.place[op.weights.id]
+                read = (x, weights, self._addend(index, op))
+                self.instructions.append(Instruction(op, read, self._float(op.out)))
+                self._round(op.out)
             case _:
                 self._emit(op, self._float(op.out))
                 self._round(op.out)
 
-    def _lower_linear(self, index: int, op: Linear) -> None:
+    def _multiply(self, op: Linear | ExpertLinear, read: tuple[int, ...]) -> None:
         segments = tuple(
-            self.rounded[op.x.id, group] if (group := self.activation_group(w)) else NOWHERE
-            for w in op.weights
+            self.rounded[op.x.id, group] if group else NOWHERE for group in self._input_groups(op)
         )
-        x = self.place.get(op.x.id, NOWHERE)
+        self.instructions.append(Instruction(op, read, self._float(op.out), segments=segments))
+        self._round(op.out)
+
+    def _addend(self, index: int, op: Linear | Combine) -> int:
+        """The buffer of ``op.add``, which the sum replaces if nobody reads it again."""
         add = NOWHERE if op.add is None else self.place[op.add.id]
         dead = _overwritten(op)
         if dead is not None and self.last_use[dead.id] == index and not self._placed(op.out):
-            self.place[op.out.id] = self.place.pop(dead.id)  # the sum replaces its operand
-        self.instructions.append(Instruction(op, (x, add), self._float(op.out), segments=segments))
-        self._round(op.out)
+            self.place[op.out.id] = self.place.pop(dead.id)
+        return add
 
     def _emit_with_rounding(self, op: RmsNorm | Gated) -> None:
         out = NOWHERE
@@ -199,7 +236,7 @@ class _Lowering:
             out = self._float(op.out)
         self.instructions.append(Instruction(op, (self.place[op.x.id],), out, rounded))
 
-    def _emit(self, op: Op, out: int) -> None:
+    def _emit(self, op: PlayerOp, out: int) -> None:
         read = tuple(self.place[value.id] for value in inputs(op))
         self.instructions.append(Instruction(op, read, out))
 
@@ -238,7 +275,7 @@ class _Lowering:
             indices.append(index)
         return tuple(indices)
 
-    def _release(self, index: int, op: Op) -> None:
+    def _release(self, index: int, op: PlayerOp) -> None:
         """Returns the buffers of values read for the last time, and of results nobody reads."""
         done = [v for v in dict.fromkeys(inputs(op)) if self.last_use[v.id] == index]
         kept = NOWHERE

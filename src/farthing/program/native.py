@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from farthing import _native, machine
 from farthing.config import Rope
 from farthing.errors import FarthingError
+from farthing.program.experts import Combine, ExpertLinear, Route
 from farthing.program.lowering import NOWHERE, Instruction, LoweredProgram, lower
 from farthing.program.ops import (
     Add,
@@ -47,9 +50,12 @@ class WeightSource(Protocol):
     @property
     def dtype(self) -> str: ...
     def read_rows(self, start: int, stop: int) -> NDArray[np.uint8]: ...
-    def dequantize(self) -> NDArray[np.float32]: ...
+    def dequantize(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]: ...
     def not_finite(self, row: int, column: int) -> FarthingError: ...
 
+
+_GROUPS = {scheme["name"]: scheme["activation_group"] for scheme in _native.schemes()}
+"""Columns of an int8 activation that share a scale, by scheme; 0 for float activations."""
 
 _CHUNK_BYTES = 4 << 20
 """Bytes of a tensor read and packed at a time: what loading needs beside the packed weights."""
@@ -69,14 +75,18 @@ def load_weights(
 ) -> dict[str, NativeWeight]:
     """Packs every weight of ``program`` into the kernels' layouts.
 
-    Matrices keep their codes and scales; vectors become float32. ``progress`` is told the packed
-    bytes of each finished tensor.
+    Matrices keep their codes and scales; vectors become float32, and so do routers that are stored
+    as integers: whom a row is sent to is decided in floats. ``progress`` is told the packed bytes
+    of each finished tensor.
 
     Raises what a source's ``not_finite`` makes for the first weight or scale that is a NaN or an
     infinity, and what its reading raises.
     """
     weights: dict[str, NativeWeight] = {}
-    with ThreadPoolExecutor(num_threads) as threads:
+    routers = program.routers
+
+    def jobs() -> Iterator[tuple[int, Callable[[], None]]]:
+        """Parts of the work, those of a tensor one after the other; the last with its bytes."""
         for slot in program.weights:
             source = sources[slot.name]
             if len(slot.shape) == 1:
@@ -85,35 +95,65 @@ def load_weights(
                 if not np.isfinite(vector).all():
                     raise source.not_finite(0, int(np.flatnonzero(~np.isfinite(vector))[0]))
                 weights[slot.name] = vector
-                size = vector.nbytes
-            else:
-                matrix = _pack(source, threads)
-                weights[slot.name] = matrix
-                size = matrix.nbytes
-            if progress is not None:
+                yield vector.nbytes, lambda: None
+                continue
+            scheme = served_scheme(source.dtype, router=slot.name in routers)
+            matrix = _native.Matrix(scheme, *source.shape)
+            weights[slot.name] = matrix
+            yield from _packing(matrix, source)
+
+    with ThreadPoolExecutor(num_threads) as threads:
+        # A mixture of experts has many small matrices: threads work on several at once.
+        waiting: deque[tuple[int, Future[None]]] = deque()
+
+        def finish_one() -> None:
+            size, done = waiting.popleft()
+            done.result()
+            if size and progress is not None:
                 progress(size)
+
+        for size, job in jobs():
+            waiting.append((size, threads.submit(job)))
+            if len(waiting) > 2 * num_threads:
+                finish_one()
+        while waiting:
+            finish_one()
     return weights
 
 
-def _pack(source: WeightSource, threads: ThreadPoolExecutor) -> _native.Matrix:
-    rows, cols = source.shape
-    matrix = _native.Matrix(source.dtype, rows, cols)
+def served_scheme(stored: str, *, router: bool) -> str:
+    """The scheme a matrix stored as ``stored`` is packed in."""
+    return "f32" if router and _GROUPS[stored] else stored
+
+
+def _packing(
+    matrix: _native.Matrix, source: WeightSource
+) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Jobs that fill ``matrix``, a chunk of rows each."""
+    rows = matrix.rows
     row_bytes = max(1, matrix.nbytes // rows)
     step = max(16, _CHUNK_BYTES // row_bytes // 16 * 16)  # whole row blocks
+    as_stored = matrix.scheme == source.dtype
 
     def pack(start: int) -> None:
+        stop = min(start + step, rows)
         with FloatMode():  # reading may convert to fp16
-            chunk = source.read_rows(start, min(start + step, rows))
-        bad = _native.first_nonfinite(source.dtype, chunk)
+            if as_stored:
+                data = source.read_rows(start, stop)
+            else:
+                values = source.dequantize(start, stop)
+                data = np.ascontiguousarray(values, np.float32).view(np.uint8)
+        scheme = matrix.scheme
+        bad = _native.first_nonfinite(scheme, data)
         if bad is not None:
-            block_cols, block_bytes = _BLOCKS[source.dtype]
-            row, byte = divmod(bad, chunk.shape[1])
+            block_cols, block_bytes = _BLOCKS[scheme]
+            row, byte = divmod(bad, data.shape[1])
             raise source.not_finite(start + row, byte // block_bytes * block_cols)
-        matrix.pack(start, chunk)
+        matrix.pack(start, data)
 
-    for _ in threads.map(pack, range(0, rows, step)):
-        pass
-    return matrix
+    for start in range(0, rows, step):
+        last = start + step >= rows
+        yield matrix.nbytes if last else 0, partial(pack, start)
 
 
 class KvCache:
@@ -234,6 +274,8 @@ def _emit(
     lowered: LoweredProgram, weights: Mapping[str, NativeWeight], max_rows: int, isa: str
 ) -> _native.Program:
     native = _native.Program(max_rows, isa)
+    if lowered.routing is not None:
+        native.routing(lowered.routing.num_experts, lowered.routing.experts_per_token)
     for buffer in lowered.float_buffers:
         add = native.float_buffer if buffer.output is None else native.output
         add(buffer.rows.value, buffer.width)
@@ -266,6 +308,15 @@ class _Emitter:
                 self._attention(i, i.op)
             case Gated(activation=activation):
                 self.native.gated(i.inputs[0], activation, i.out, list(i.rounded))
+            case Route(normalize=normalize):
+                self.native.route(i.inputs[0], normalize, i.out)
+            case ExpertLinear(stacks=stacks):
+                matrices = [[self._matrix(name) for name in stack] for stack in stacks]
+                pairs = list(zip(matrices, i.segments, strict=True))
+                self.native.expert_linear(i.inputs[0], pairs, i.out)
+            case Combine():
+                x, weights, add = i.inputs
+                self.native.combine(x, weights, add, i.out)
             case Add():
                 self.native.add(i.inputs[0], i.inputs[1], i.out)
             case Scale(factor=factor):

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from farthing.config import Activation, Rope
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class Rows(Enum):
@@ -18,7 +22,7 @@ class Rows(Enum):
     TOKENS = "T"  # tokens of this step, all sequences together
     LOGITS = "R"  # rows that need logits
     HIDDEN = "H"  # rows whose hidden state is asked for (embeddings)
-    EXPERT = "E"  # rows routed to one expert
+    EXPERT = "E"  # every row of T once for each of its experts, grouped by expert
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +107,21 @@ class Gated:
 
 @dataclass(frozen=True, slots=True)
 class Moe:
-    """Mixture of gated experts, then ``+ add``.
+    """Mixture of gated experts, then ``+ add``. ``gate``, ``up`` and ``down`` name a weight each.
 
     Each row alone: probabilities are ``softmax(x @ router.T)`` over all experts; the ``top_k``
     largest are chosen, ties by lower expert id, and weigh the outputs of their experts
-    ``down[e] @ (act(gate) * up)`` with ``(gate, up)`` the halves of ``gate_up[e] @ x``. The
-    weighted outputs are added in ascending expert id.
+    ``down[e] @ (act(gate[e] @ x) * (up[e] @ x))``. The weighted outputs are added in ascending
+    expert id. A row whose router logits have a NaN or an infinite maximum becomes NaN.
     """
 
     out: Value
     x: Value
     router: str  # (experts, width)
-    gate_up: str  # (experts, 2 * expert_width, width)
-    down: str  # (experts, width, expert_width)
+    gate: tuple[str, ...]  # of each expert, (inner, width)
+    up: tuple[str, ...]  # (inner, width)
+    down: tuple[str, ...]  # (width, inner)
+    inner: int
     top_k: int
     normalize: bool  # divide the chosen probabilities by their sum
     activation: Activation
@@ -187,7 +193,7 @@ ValueOp = (
 Op = ValueOp | Tap
 
 
-def inputs(op: Op) -> tuple[Value, ...]:
+def inputs(op: DataclassInstance) -> tuple[Value, ...]:
     """The values that ``op`` reads."""
     read = (getattr(op, field.name) for field in fields(op) if field.name != "out")
     return tuple(value for value in read if isinstance(value, Value))
@@ -206,3 +212,8 @@ class Program:
     def num_layers(self) -> int:
         """Layers that own a KV cache."""
         return sum(isinstance(op, Attention) for op in self.ops)
+
+    @property
+    def routers(self) -> frozenset[str]:
+        """Names of the weights that choose experts."""
+        return frozenset(op.router for op in self.ops if isinstance(op, Moe))

@@ -155,12 +155,12 @@ class ReferenceExecutor:
         weight = np.take_along_axis(probability, chosen, axis=-1)
         if op.normalize:
             weight = weight / weight.sum(axis=-1, keepdims=True)
-        gate_up, down = self._weights(op.gate_up), self._weights(op.down)
         out = np.zeros((len(x), op.out.width))
         for expert in np.unique(chosen):
             rows, rank = np.nonzero(chosen == expert)
-            y = _gated(x[rows] @ _float64(gate_up[expert]).T, op.activation)
-            out[rows] += weight[rows, rank, None] * (y @ _float64(down[expert]).T)
+            gate, up = (self._matrix(x[rows], w[expert]) for w in (op.gate, op.up))
+            y = _gated(np.concatenate([gate, up], axis=-1), op.activation)
+            out[rows] += weight[rows, rank, None] * self._matrix(y, op.down[expert])
         return out
 
     def _claim(self, batch: StepBatch) -> list[Index]:

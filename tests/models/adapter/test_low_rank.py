@@ -211,9 +211,11 @@ def test_experts_and_their_router_are_refused(builder: Any, tmp_path: Path, modu
     p = ProgramBuilder()
     x = p.embed(WeightSlot("model.embed_tokens.weight", (50, 16)))
     router = WeightSlot("model.layers.0.mlp.gate.weight", (4, 16))
-    gate_up = WeightSlot("model.layers.0.mlp.experts.gate_up_proj.weight", (4, 16, 16))
-    down = WeightSlot("model.layers.0.mlp.experts.down_proj.weight", (4, 16, 8))
-    x = p.moe(x, router, gate_up, down, top_k=2, normalize=True, add=x)
+    stacks = [
+        [WeightSlot(f"model.layers.0.mlp.experts.{e}.{name}_proj.weight", shape) for e in range(4)]
+        for name, shape in (("gate", (8, 16)), ("up", (8, 16)), ("down", (16, 8)))
+    ]
+    x = p.moe(x, router, *stacks, top_k=2, normalize=True, add=x)
     program = p.finish(p.linear(p.logit_rows(x), WeightSlot("lm_head.weight", (50, 16))))
     builder.tensors.clear()
     builder.pair(module, 8, 16)

@@ -54,6 +54,7 @@ def kernel_cases() -> Iterator[KernelCase]:
     """Every kernel the native module offers, on every kind of input."""
     yield from linear_cases()
     yield from elementwise_cases()
+    yield from expert_cases()
     yield from attention_cases()
     yield from sampling_cases()
     yield from function_cases()
@@ -178,6 +179,29 @@ def function_cases() -> Iterator[KernelCase]:
         yield KernelCase("exp_double", label, _native.exp_double, (wide / 300.0,))
         yield KernelCase("log_double", label, _native.log_double, (np.abs(wide),))
         yield KernelCase("sin_cos_double", label, _native.sin_cos_double, (wide,))
+
+
+# --- Experts ------------------------------------------------------------------------------------
+
+
+def expert_cases() -> Iterator[KernelCase]:
+    """Routing, among equals and where no expert is best too, and the weighted sum of experts."""
+    for experts in (1, 8, 17, 60, 128):
+        rng = np.random.default_rng(experts)
+        logits = awkward(rng, 5, experts)
+        logits[1] = logits[1, 0]
+        logits[2] = np.round(logits[2])
+        logits[3, experts // 2] = np.nan
+        for top_k in sorted({1, (experts + 1) // 2, experts}):
+            for normalize in (True, False):
+                label = f"{top_k} of {experts}"
+                yield KernelCase("route", label, _native.route, (logits, top_k, normalize))
+    for width in WIDTHS:
+        rng = np.random.default_rng(width)
+        y, add = awkward(rng, 9, width), awkward(rng, width)
+        rows = rng.permutation(9).astype(np.int32)[:8]
+        weights = rng.random(8).astype(np.float32)
+        yield KernelCase("combine", f"width {width}", _native.combine, (y, rows, weights, add))
 
 
 # --- Attention ----------------------------------------------------------------------------------

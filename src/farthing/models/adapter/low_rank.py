@@ -15,7 +15,7 @@ from farthing.models.adapter.directory import Adapter, LowRankPair
 from farthing.models.adapter.factors import FactorPart, InputFactor, OutputFactor
 from farthing.models.checkpoint.checkpoint import EMBEDDING, LM_HEAD
 from farthing.models.checkpoint.tensor import TensorSource
-from farthing.program.ops import Linear, Moe, Op, Program, Value, WeightSlot
+from farthing.program.ops import Linear, Op, Program, Value, WeightSlot
 
 STACKED = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
@@ -184,7 +184,7 @@ class _Rewriting:
     def _refuse_module(self, pair: LowRankPair) -> NoReturn:
         if pair.module == _module(EMBEDDING, tied=False):
             _fail(pair.a, "adapts an embedding, which is not supported")
-        routers = {op.router for op in self.program.ops if isinstance(op, Moe)}
+        routers = self.program.routers
         if routers and (".experts." in f"{pair.module}." or f"{pair.module}.weight" in routers):
             _fail(pair.a, "adapts a mixture of experts, which is not supported")
         linear = {

@@ -84,10 +84,11 @@ def _family(fields: Fields, families: Collection[Family]) -> tuple[Family, GgufD
     architecture = fields.text("general.architecture")
     known = {f.gguf.architecture: (f, f.gguf) for f in families if f.gguf is not None}
     described = repr(architecture[:80])
-    experts = fields.optional_integer(f"{architecture}.expert_count", 0, 1 << 16) or 0
-    if experts:
+    experts = fields.optional_integer(f"{architecture}.expert_count", 0, (1 << 32) - 1) or 0
+    served = architecture in known and (experts == 0 or known[architecture][1].experts)
+    if experts and not served:
         described += f" with a mixture of {experts} experts"
-    if architecture not in known or experts:
+    if not served:
         raise UnsupportedArchitectureError(
             f"{fields.file}: architecture {described} is not supported in GGUF files; "
             f"supported: {', '.join(sorted(known))}"
