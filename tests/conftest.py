@@ -10,10 +10,10 @@ import pytest
 # Tests share few cores; a BLAS with threads of its own makes them slower, not faster.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Real models already fetched for tests are used where they lie.
-os.environ.setdefault(
-    "FARTHING_MODEL_PATH",
-    os.environ.get("FARTHING_TEST_MODELS", str(Path("~/.cache/farthing-test-models").expanduser())),
+_TEST_MODELS = os.environ.get(
+    "FARTHING_TEST_MODELS", str(Path("~/.cache/farthing-test-models").expanduser())
 )
+os.environ.setdefault("FARTHING_MODEL_PATH", _TEST_MODELS)
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +30,11 @@ def gemma_gguf() -> Path:
     from farthing.catalog import resolve
 
     return resolve("gemma-3-270m")
+
+
+@pytest.fixture(scope="session")
+def llama_cpp_sources() -> Path:
+    """Folder with ``ggml-vocab-*.gguf``, ``.inp`` and ``.out`` files, and ``templates/*.jinja``."""
+    from support.llama_cpp_sources import llama_cpp_models
+
+    return llama_cpp_models(Path(_TEST_MODELS))
