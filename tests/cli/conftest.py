@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from farthing import catalog
 from support.command_line import CommandLine
 from support.tiny_models import make_tiny_model
 
@@ -34,6 +36,18 @@ def environment(home: Path) -> dict[str, str]:
 def farthing(environment: dict[str, str]) -> CommandLine:
     """The command, with this test's cache folder."""
     return CommandLine(environment)
+
+
+@pytest.fixture
+def foreign_model(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A name of the catalog whose architecture has no program here, in this process."""
+    name = "gemma-3-270m"
+    entries = [
+        replace(entry, architecture="mamba") if entry.name == name else entry
+        for entry in catalog.CATALOG
+    ]
+    monkeypatch.setattr(catalog, "CATALOG", tuple(entries))
+    return name
 
 
 @pytest.fixture(scope="session")

@@ -222,7 +222,6 @@ def test_no_error_ends_the_conversation(talk: Talk, tmp_path: Path) -> None:
             ("/save " + "n" * 300, "File name too long"),
             (f"/load {deep}", "not JSON"),
             ("/model ~nouser/x", "no file or folder"),
-            ("/model gemma-3-270m", "gemma-3-270m: architecture 'gemma3' is not supported"),
         ):
             terminal.type(text + ENTER)
             terminal.expect(f"farthing: error: .*{shows}")

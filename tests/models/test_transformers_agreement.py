@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from farthing.config import ModelConfig
+from farthing.config import ModelConfig, Rope
 from farthing.models.checkpoint import open_checkpoint
-from farthing.models.registry import FAMILIES, build_program, supported_architectures
+from farthing.models.names import WeightNames
+from farthing.models.registry import (
+    FAMILIES,
+    build_program,
+    find_family,
+    supported_architectures,
+)
+from farthing.program.builder import ProgramBuilder
+from farthing.program.ops import Value, WeightSlot
 from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
 from support.tiny_models import KINDS, make_tiny_model
@@ -158,6 +167,69 @@ def test_another_window_fails_the_yardstick(case: Case) -> None:
 @pytest.mark.parametrize("case", ["llama-attention-bias"], indirect=True)
 def test_without_biases_the_yardstick_fails(case: Case) -> None:
     assert_wrong(case, replace(case.config, attention_bias=False))
+
+
+GEMMA_MISTAKES: dict[str, dict[str, Any]] = {
+    "embeddings not scaled": {"embedding_scale": 1.0},
+    "scores scaled by the width of a head": {"attention_scale": None},
+    "scores not capped": {"attention_softcap": None},
+    "another cap of scores": {"attention_softcap": 5.01},
+    "logits not capped": {"logit_softcap": None},
+    "SiLU": {"activation": "silu"},
+    "one rope for all layers": {"local_rope": None},
+    "the local rope in all layers": {"rope": Rope(10_000.0, 32)},
+    "sliding in other layers": {"sliding_layers": (False, True, True, True)},
+    "q and k without norms": {"architecture": "gemma2"},
+}
+
+
+def with_mistake(config: ModelConfig, mistake: str) -> ModelConfig:
+    return replace(config, **GEMMA_MISTAKES[mistake])
+
+
+@pytest.mark.parametrize(
+    ("case", "mistake"),
+    [
+        (kind, mistake)
+        for kind, config in KINDS.items()
+        if kind.startswith("gemma")
+        for mistake in GEMMA_MISTAKES
+        if build_program(with_mistake(config, mistake)) != build_program(config)
+    ],
+    indirect=["case"],
+)
+def test_each_part_of_gemma_shows_in_the_yardstick(case: Case, mistake: str) -> None:
+    assert_wrong(case, with_mistake(case.config, mistake))
+
+
+class OneNormLess(ProgramBuilder):
+    """Passes over the norms of one name."""
+
+    def __init__(self, skipped: str) -> None:
+        super().__init__()
+        self.skipped = skipped
+
+    def rms_norm(self, x: Value, weight: WeightSlot, eps: float) -> Value:
+        return x if self.skipped in weight.name else super().rms_norm(x, weight, eps)
+
+
+@pytest.mark.parametrize("norm", ["input", "post_attention", "pre_feedforward", "post_feedforward"])
+@pytest.mark.parametrize("case", ["gemma2", "gemma3"], indirect=True)
+def test_each_norm_of_a_sandwich_shows_in_the_yardstick(case: Case, norm: str) -> None:
+    builder = OneNormLess(f".{norm}_layernorm")
+    build = find_family(case.config.architecture).build
+    program = builder.finish(build(builder, case.config, WeightNames(case.config)))
+    candidate = run(ReferenceExecutor(program, case.weights.__getitem__), case.tokens)
+    with pytest.raises(AssertionError, match="error"):
+        assert_equal_in_float64(candidate, case.float32, case.truth)
+
+
+@pytest.mark.parametrize("case", ["gemma2", "gemma3"], indirect=True)
+def test_norms_as_they_are_stored_fail_the_yardstick(case: Case) -> None:
+    stored = {n: w - 1 if n.endswith("norm.weight") else w for n, w in case.weights.items()}
+    candidate = run(ReferenceExecutor(build_program(case.config), stored.__getitem__), case.tokens)
+    with pytest.raises(AssertionError, match="error"):
+        assert_equal_in_float64(candidate, case.float32, case.truth)
 
 
 def test_rounding_stored_keys_and_values_costs_what_the_type_costs(case: Case) -> None:

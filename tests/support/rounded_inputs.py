@@ -12,13 +12,18 @@ from farthing.program.reference import Weights
 from support.native_runs import NativeModel
 
 
-class RoundsItsInput(np.ndarray[Any, np.dtype[np.float64]]):
+class RoundsItsInput(np.ndarray[Any, np.dtype[np.floating]]):
     """A weight matrix whose product first rounds the activations to int8 by groups."""
 
     group = 0
 
     def __array_finalize__(self, source: object) -> None:
         self.group = getattr(source, "group", 0)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Rows looked up by token are values, not a matrix to multiply by."""
+        part = super().__getitem__(key)
+        return part if isinstance(key, slice) else np.asarray(part)
 
     def __rmatmul__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         groups = x.reshape(*x.shape[:-1], -1, self.group)
@@ -36,9 +41,9 @@ def reference_weights(model: NativeModel) -> tuple[Weights, Weights]:
     def rounding(name: str) -> NDArray[np.floating]:
         weight: NativeWeight = model.weights[name]
         group = 0 if isinstance(weight, np.ndarray) else weight.activation_group
-        if not group or name == "model.embed_tokens.weight":
+        if not group:
             return exact(name)
-        matrix = exact(name).astype(np.float64).view(RoundsItsInput)
+        matrix = exact(name).view(RoundsItsInput)
         matrix.group = group
         return matrix
 

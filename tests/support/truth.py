@@ -31,13 +31,15 @@ def load_transformers(directory: Path) -> torch.nn.Module:
 
 
 def in_float64(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of ``model`` with float64 weights and rotary frequencies."""
+    """A copy of ``model`` with float64 weights, rotary frequencies and constants."""
     double = deepcopy(model).double()
     with float32_means_float64():
         for parent in list(double.modules()):
             for name, child in list(parent.named_children()):
                 if name == "rotary_emb":
                     setattr(parent, name, type(child)(child.config))
+                if hasattr(child, "scalar_embed_scale"):
+                    child.embed_scale = torch.tensor(child.scalar_embed_scale, dtype=torch.double)
     return double
 
 

@@ -42,6 +42,9 @@ class HuggingFaceDialect:
     refuses by name what the program does not do."""
     tensors: ReadTensors = under_their_names
     """The tensors under the names and shapes that the program asks for."""
+    defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    """Values of keys that ``config.json`` leaves out; a key that is null has none."""
+    section: str | None = None  # an object in config.json that has the text model's keys, if there
     partial_rope: bool = False  # partial_rotary_factor is obeyed
 
 

@@ -66,11 +66,15 @@ def gated_mlp(
 
 
 def logits(p: ProgramBuilder, c: ModelConfig, w: WeightNames, x: Value) -> Value:
-    """Final norm, the hidden state asked for, and the logits; the tap is ``final_norm``."""
+    """Final norm, the hidden state asked for, and the logits; the tap is ``final_norm``.
+
+    The soft cap is the configuration's.
+    """
     x = p.rms_norm(x, w.final_norm, c.rms_norm_eps)
     p.tap(x, "final_norm")
     p.hidden_rows(x)
-    return p.linear(p.logit_rows(x), w.lm_head)
+    y = p.linear(p.logit_rows(x), w.lm_head)
+    return y if c.logit_softcap is None else p.softcap(y, c.logit_softcap)
 
 
 def read_windows(fields: Fields, c: ModelConfig) -> ModelConfig:

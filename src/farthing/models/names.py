@@ -64,8 +64,18 @@ class LayerNames:
 
     @property
     def post_attention_norm(self) -> WeightSlot:
-        """Norm before the feed-forward block."""
+        """Norm before the feed-forward block; in some families, of what attention adds."""
         return self._slot("post_attention_layernorm.weight", self.config.hidden_size)
+
+    @property
+    def pre_feedforward_norm(self) -> WeightSlot:
+        """Norm before the feed-forward block, where there is one after attention too."""
+        return self._slot("pre_feedforward_layernorm.weight", self.config.hidden_size)
+
+    @property
+    def post_feedforward_norm(self) -> WeightSlot:
+        """Norm of what the feed-forward block adds to the residual."""
+        return self._slot("post_feedforward_layernorm.weight", self.config.hidden_size)
 
     @property
     def gate_up(self) -> tuple[WeightSlot, WeightSlot]:

@@ -6,13 +6,15 @@ from collections.abc import Collection
 
 from farthing.config import ModelConfig
 from farthing.errors import UnsupportedArchitectureError
-from farthing.models import llama, qwen2
+from farthing.models import gemma2, gemma3, llama, qwen2
 from farthing.models.family import Family
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
 from farthing.program.ops import Program
 
 FAMILIES: tuple[Family, ...] = (
+    gemma2.FAMILY,
+    gemma3.FAMILY,
     llama.FAMILY,
     qwen2.FAMILY,
 )

@@ -17,18 +17,36 @@ class Fields:
     """
 
     def __init__(
-        self, file: Path, values: Mapping[str, object], offsets: Mapping[str, int] | None = None
+        self,
+        file: Path,
+        values: Mapping[str, object],
+        offsets: Mapping[str, int] | None = None,
+        *,
+        titles: Mapping[str, str] | None = None,
     ) -> None:
         self.file = file
         self.values = values
         self.offsets = offsets or {}
+        self.titles = titles or {}  # where a key stands in the file, if not at the top
+
+    def with_defaults(self, section: str | None, defaults: Mapping[str, object]) -> Fields:
+        """These fields over ``defaults``, and over them those of the object ``section``, if any."""
+        inner = self.values.get(section) if section else None
+        if inner is None:
+            inner = {}
+        if not isinstance(inner, dict):
+            self.fail(str(section), f"must be an object, not {_describe(inner)}")
+        titles = {key: f"{section}.{key}" for key in inner}
+        values = {**defaults, **self.values, **inner}
+        return Fields(self.file, values, self.offsets, titles={**self.titles, **titles})
 
     def __contains__(self, key: str) -> bool:
         return self.values.get(key) is not None
 
     def fail(self, key: str, problem: str) -> NoReturn:
         """Raises the error for ``key``."""
-        raise ModelFormatError(self.file, problem, field=key, offset=self.offsets.get(key))
+        title = self.titles.get(key, key)
+        raise ModelFormatError(self.file, problem, field=title, offset=self.offsets.get(key))
 
     def require(self, key: str) -> None:
         """Raises if ``key`` is absent."""

@@ -40,6 +40,7 @@ def open_huggingface(path: Path, families: Collection[Family]) -> Checkpoint:
         generation = Fields(generation_path, read_json_object(generation_path))
     fields = Fields(config_path, read_json_object(config_path))
     family = find_family(fields, families)
+    fields = fields.with_defaults(family.hugging_face.section, family.hugging_face.defaults)
     config = read_config(fields, generation, family)
     tensors = family.hugging_face.tensors(config, _tensors(path))
     tokenizer_config: Mapping[str, object] = MappingProxyType({})
