@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +49,19 @@ def foreign_model(monkeypatch: pytest.MonkeyPatch) -> str:
     ]
     monkeypatch.setattr(catalog, "CATALOG", tuple(entries))
     return name
+
+
+@pytest.fixture(scope="session")
+def thinking_model(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The tiny model with a switch for thinking and a word in its template."""
+    path = tmp_path_factory.mktemp("tiny") / "thinking"
+    shutil.copytree(tiny_model, path)
+    (path / "chat_template.jinja").write_text(
+        "{{ word }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+        "{% if enable_thinking is defined %}think={{ enable_thinking }}{% endif %}{% endif %}"
+    )
+    return str(path)
 
 
 @pytest.fixture(scope="session")
