@@ -26,7 +26,7 @@ def qwen_gguf() -> Path:
 
 @pytest.fixture(scope="session")
 def gemma_gguf() -> Path:
-    """Gemma 3 270M, Q4_K_M: another family, not supported yet."""
+    """Gemma 3 270M, Q4_K_M: another family, with windows of 512 tokens."""
     from farthing.catalog import resolve
 
     return resolve("gemma-3-270m")

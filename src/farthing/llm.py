@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from farthing.catalog import DEFAULT_MODEL, resolve
 from farthing.config import ModelConfig
@@ -23,7 +23,7 @@ from farthing.models.adapter import open_adapter
 from farthing.program.native import FloatMode, KvDtype
 from farthing.sampling.params import SamplingParams
 from farthing.tokenization.chat import can_chat, chat_template_of, encode_chat
-from farthing.tokenization.chat_template import ChatTemplate
+from farthing.tokenization.chat_template import ChatTemplate, further_variables
 from farthing.tokenization.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
@@ -31,6 +31,21 @@ Prompt = str | Sequence[int] | Mapping[str, Any]
 
 Message = Mapping[str, Any]
 """``{"role": "user", "content": text}``."""
+
+
+class ChatArguments(TypedDict, total=False):
+    """How a conversation is written for the model; names and meaning as in vLLM."""
+
+    tools: Sequence[Mapping[str, Any]] | None
+    """Functions the model may call: ``{"type": "function", "function": {"name": ...}}``."""
+    chat_template: str | None
+    """A jinja2 template to use instead of the model's."""
+    chat_template_kwargs: Mapping[str, Any] | None
+    """Further variables of the template, e.g. ``{"enable_thinking": False}`` or documents."""
+    add_generation_prompt: bool | None
+    """Whether the beginning of an answer follows; by default, unless a message is continued."""
+    continue_final_message: bool
+    """Leave the last message open, so that the answer goes on with it."""
 
 
 class LLM:
@@ -96,6 +111,7 @@ class LLM:
         )
         self._template_source = loaded.checkpoint.chat_template
         self._template: ChatTemplate | None = None
+        self._given_template: ChatTemplate | None = None
         self._processors: dict[str, OutputProcessor] = {}
         self._left: deque[OutputProcessor] = deque()  # streams closed, not yet out of the engine
         self._lock = threading.RLock()
@@ -121,12 +137,15 @@ class LLM:
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        **template_arguments: Any,
+        **template: Unpack[ChatArguments],
     ) -> list[RequestOutput]:
-        """Answers one conversation, or each of several, through the model's chat template."""
+        """Answers one conversation, or each of several, through the model's chat template.
+
+        ``template``: see :class:`ChatArguments`; the same for all conversations.
+        """
         conversations = [messages] if not messages or _is_message(messages[0]) else messages
         params = _params_list(sampling_params, len(conversations))
-        encoded = [self.encode_chat(c, **template_arguments) for c in conversations]  # type: ignore[arg-type]
+        encoded = [self.encode_chat(c, **template) for c in conversations]  # type: ignore[arg-type]
         return self._run([(None, ids, p) for ids, p in zip(encoded, params, strict=True)])
 
     def stream(
@@ -140,22 +159,41 @@ class LLM:
         self,
         messages: Sequence[Message],
         sampling_params: SamplingParams | None = None,
-        **template_arguments: Any,
+        **template: Unpack[ChatArguments],
     ) -> Iterator[StreamChunk]:
-        """Answers a conversation chunk by chunk. Closing the iterator aborts the request."""
-        ids = self.encode_chat(messages, **template_arguments)
+        """As :meth:`chat`, chunk by chunk. Closing the iterator aborts the request."""
+        ids = self.encode_chat(messages, **template)
         return self._stream(self._prepare(None, ids, sampling_params or SamplingParams()))
 
-    def encode_chat(self, messages: Sequence[Message], **template_arguments: Any) -> list[int]:
-        """Token ids of a conversation, up to where the answer begins.
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+    ) -> list[int]:
+        """Token ids of a conversation, up to where the answer begins; see :class:`ChatArguments`.
 
         Text of a message never becomes a control token. Raises :class:`ChatTemplateError`.
         """
-        return encode_chat(self.tokenizer, self.chat_template, messages, **template_arguments)
+        return encode_chat(
+            self.tokenizer,
+            self.chat_template if chat_template is None else self._compiled(chat_template),
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            **further_variables(chat_template_kwargs or {}),
+        )
 
-    def count_chat_tokens(self, messages: Sequence[Message]) -> int:
+    def count_chat_tokens(
+        self, messages: Sequence[Message], **template: Unpack[ChatArguments]
+    ) -> int:
         """Length of a conversation in tokens, the opening of the answer included."""
-        return len(self.encode_chat(messages))
+        return len(self.encode_chat(messages, **template))
 
     @property
     def chat_template(self) -> ChatTemplate:
@@ -168,6 +206,13 @@ class LLM:
     def has_chat_template(self) -> bool:
         """True when conversations can be encoded."""
         return can_chat(self._template_source, self.tokenizer)
+
+    def _compiled(self, source: str) -> ChatTemplate:
+        """A caller's template; the last one is kept, as callers mostly have one."""
+        template = self._given_template
+        if template is None or template.source != source:
+            template = self._given_template = chat_template_of(source, self.tokenizer)
+        return template
 
     def _token_ids(self, given: Any) -> list[int]:
         try:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from farthing import catalog
 from support.command_line import CommandLine
 from support.tiny_models import make_tiny_model
 
@@ -34,6 +37,31 @@ def environment(home: Path) -> dict[str, str]:
 def farthing(environment: dict[str, str]) -> CommandLine:
     """The command, with this test's cache folder."""
     return CommandLine(environment)
+
+
+@pytest.fixture
+def foreign_model(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A name of the catalog whose architecture has no program here, in this process."""
+    name = "gemma-3-270m"
+    entries = [
+        replace(entry, architecture="mamba") if entry.name == name else entry
+        for entry in catalog.CATALOG
+    ]
+    monkeypatch.setattr(catalog, "CATALOG", tuple(entries))
+    return name
+
+
+@pytest.fixture(scope="session")
+def thinking_model(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The tiny model with a switch for thinking and a word in its template."""
+    path = tmp_path_factory.mktemp("tiny") / "thinking"
+    shutil.copytree(tiny_model, path)
+    (path / "chat_template.jinja").write_text(
+        "{{ word }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+        "{% if enable_thinking is defined %}think={{ enable_thinking }}{% endif %}{% endif %}"
+    )
+    return str(path)
 
 
 @pytest.fixture(scope="session")

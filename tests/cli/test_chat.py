@@ -222,7 +222,6 @@ def test_no_error_ends_the_conversation(talk: Talk, tmp_path: Path) -> None:
             ("/save " + "n" * 300, "File name too long"),
             (f"/load {deep}", "not JSON"),
             ("/model ~nouser/x", "no file or folder"),
-            ("/model gemma-3-270m", "gemma-3-270m: architecture 'gemma3' is not supported"),
         ):
             terminal.type(text + ENTER)
             terminal.expect(f"farthing: error: .*{shows}")
@@ -411,3 +410,45 @@ def test_a_model_without_a_template_says_that_it_cannot_chat(
     answered = farthing("run", str(base), "hi", "-n", "2", "--json")
     assert answered.returncode == 0
     assert json.loads(answered.stdout)["chat_template"] is False
+
+
+def test_thinking_is_turned_on_and_off(talk: Talk, thinking_model: str) -> None:
+    llm = LLM(thinking_model, num_threads=1)
+    question = [{"role": "user", "content": "penny"}]
+    lengths = {
+        state: llm.count_chat_tokens(question, chat_template_kwargs=variables)
+        for state, variables in (
+            ("on", {"enable_thinking": True}),
+            ("off", {"enable_thinking": False}),
+            ("auto", {}),
+        )
+    }
+    assert len(set(lengths.values())) > 1
+    with talk("--no-think", model=thinking_model) as terminal:
+        for state in ("off", "on", "auto"):
+            if state != "off":  # as the option has it
+                terminal.type(f"/think {state}{ENTER}")
+            else:
+                terminal.type("/think" + ENTER)
+            terminal.expect(f"think {state}")
+            terminal.expect(PROMPT)
+            terminal.type("/clear" + ENTER)
+            terminal.expect(PROMPT)
+            terminal.type("penny" + ENTER)
+            terminal.expect(f"{lengths[state]} prompt tokens")
+            terminal.expect(PROMPT)
+        terminal.type("/think maybe" + ENTER)
+        terminal.expect("farthing: error: thinking is on, off or auto, not 'maybe'")
+        terminal.expect(PROMPT)
+
+
+def test_a_model_without_a_switch_cannot_be_told_to_think(
+    farthing: CommandLine, talk: Talk, tiny_model: str
+) -> None:
+    result = farthing("chat", QUESTION, "-m", tiny_model, "--think")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "has no switch for thinking" in result.stderr
+    with talk() as terminal:
+        terminal.type("/think on" + ENTER)
+        terminal.expect("farthing: error: .*has no switch for thinking")
+        terminal.expect(PROMPT)

@@ -48,7 +48,19 @@ def test_every_command_is_found_under_each_of_its_names() -> None:
 
 
 def test_the_promised_commands_are_there() -> None:
-    for name in ("help", "?", "clear", "system", "save", "load", "stats", "set", "model", "bye"):
+    for name in (
+        "help",
+        "?",
+        "clear",
+        "system",
+        "save",
+        "load",
+        "stats",
+        "set",
+        "think",
+        "model",
+        "bye",
+    ):
         assert name in find_command(name).names
 
 

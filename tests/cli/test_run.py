@@ -6,6 +6,7 @@ import json
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,51 @@ def test_the_first_token_comes_within_three_seconds(farthing: CommandLine, qwen_
         taken.append(time.perf_counter() - start)
         assert result.returncode == 0
     assert min(taken) < 3.0
+
+
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [
+        ((), {}),
+        (("--think",), {"enable_thinking": True}),
+        (("--no-think",), {"enable_thinking": False}),
+        (("--chat-template-arg", "word=Ho = 1"), {"word": "Ho = 1"}),
+        (("--chat-template-arg", "enable_thinking=null"), {"enable_thinking": None}),
+        (
+            ("--chat-template-arg", "word=[1]", "--no-think"),
+            {"word": [1], "enable_thinking": False},
+        ),
+        (("--think", "--chat-template-arg", "enable_thinking=0"), {"enable_thinking": 0}),
+    ],
+)
+def test_variables_reach_the_chat_template(
+    farthing: CommandLine, thinking_model: str, options: tuple[str, ...], variables: dict[str, Any]
+) -> None:
+    result = farthing("run", thinking_model, QUESTION, "-n", "4", "--json", *options)
+    assert (result.returncode, result.stderr) == (0, "")
+    llm = LLM(thinking_model, num_threads=1)
+    messages = [{"role": "user", "content": QUESTION}]
+    (expected,) = llm.chat(messages, greedy(4), chat_template_kwargs=variables)
+    answer = json.loads(result.stdout)
+    assert answer["text"] == expected.outputs[0].text
+    assert answer["prompt_tokens"] == len(expected.prompt_token_ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--no-think",), "the model's chat template has no switch for thinking"),
+        (("--chat-template-arg", "word"), "--chat-template-arg word: NAME=VALUE is needed"),
+        (("--chat-template-arg", "tools=[]"), "'tools' is not a further variable"),
+        (("--chat-template-arg", "=1"), "'' is not a further variable"),
+        (("--raw", "--think"), "are for a chat template, and none is used"),
+        (("--raw", "--chat-template-arg", "a=1"), "are for a chat template, and none is used"),
+    ],
+)
+def test_variables_that_reach_nothing_are_refused(
+    farthing: CommandLine, tiny_model: str, options: tuple[str, ...], message: str
+) -> None:
+    result = farthing("run", tiny_model, QUESTION, *options)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -1,7 +1,7 @@
 """The promise, one sentence a test: the same bits however a sequence is computed.
 
 Each test runs on tiny float models of every kind, on two with an adapter beside them (one of them
-quantized) and, marked slow, on the real default model.
+quantized) and, marked slow, on real quantized ones.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from support.tiny_adapters import make_tiny_adapter
 from support.tiny_gguf import write_gguf
 from support.tiny_models import KINDS, make_tiny_model
 
-REAL = "qwen2.5-coder-0.5b"
+REAL = {"qwen2.5-coder-0.5b": "qwen_gguf", "gemma-3-270m": "gemma_gguf"}
 ADAPTED = {"qwen2-tied with adapter": "F32", "llama-mha in 8 bits with adapter": "Q8_0"}
-KINDS_AND_REAL = [*KINDS, *ADAPTED, pytest.param(REAL, marks=pytest.mark.slow)]
+KINDS_AND_REAL = [
+    *KINDS,
+    *ADAPTED,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in REAL),
+]
 CHUNKS = (1, 7, 16, 64)
 
 
 @pytest.fixture(scope="module", params=KINDS_AND_REAL)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> NativeModel:
-    if request.param == REAL:
-        return NativeModel(request.getfixturevalue("qwen_gguf"))
+    if request.param in REAL:
+        return NativeModel(request.getfixturevalue(REAL[request.param]))
     path: Path = tmp_path_factory.mktemp("tiny")
     if request.param in ADAPTED:
         kind, scheme = request.param.partition(" ")[0], ADAPTED[request.param]
@@ -142,3 +146,24 @@ def test_the_cache_type_shows_in_the_bits(model: NativeModel, tokens: list[int])
     """The inverse test for the KV type: fp16 rounds, fp32 does not."""
     half, full = (model.run(kv_dtype=d).logits(tokens[:40]) for d in ("fp16", "fp32"))
     assert (half[1:] != full[1:]).any()
+
+
+@pytest.mark.slow
+def test_a_real_window_crossed_in_any_chunks_gives_the_same_bits(gemma_gguf: Path) -> None:
+    model = NativeModel(gemma_gguf)
+    assert model.config.sliding_window == 512
+    tokens = np.random.default_rng(9).integers(0, model.config.vocab_size, 570).tolist()
+    last = 40  # whose window begins past the first token
+
+    def logits(chunk: int, num_threads: int = 2) -> np.ndarray:
+        run = model.run(num_threads=num_threads)
+        table, parts = run.new_sequence(len(tokens)), []
+        for start in range(0, len(tokens), chunk):
+            piece = tokens[start : start + chunk]
+            rows = SequenceRows(piece, start, table, logits=min(last, len(piece)))
+            parts += run.step([rows])
+        return np.concatenate(parts[-last:])[-last:]
+
+    whole = logits(512)
+    for chunk, num_threads in ((1, 2), (61, 3), (320, 1)):
+        assert_same_bits(logits(chunk, num_threads), whole)

@@ -95,6 +95,54 @@ inner=48, top_k=8, normalize=True, activation=silu, add=%4)
 logits: %10; weights: 396"""
 
 
+GEMMA3_LISTING = """\
+%0 (T, 64) = embed(model.embed_tokens.weight)
+%1 (T, 64) = scale(%0, factor=8.0)
+%2 (T, 64) = rms_norm(%1, model.layers.0.input_layernorm.weight, eps=1e-05)
+%3 (T, 128) = linear(%2, model.layers.0.self_attn.{q,k,v}_proj.weight)
+%4 (T, 64) = attention(%3, layer=0, num_heads=4, num_kv_heads=2, head_dim=16, scale=0.125, \
+rope=rope(theta=10000.0, dim=16), window=13, softcap=50.0, \
+q_norm=model.layers.0.self_attn.q_norm.weight, \
+k_norm=model.layers.0.self_attn.k_norm.weight, norm_eps=1e-05)
+%5 (T, 64) = linear(%4, model.layers.0.self_attn.o_proj.weight)
+%6 (T, 64) = rms_norm(%5, model.layers.0.post_attention_layernorm.weight, eps=1e-05)
+%7 (T, 64) = add(%1, %6)
+%8 (T, 64) = rms_norm(%7, model.layers.0.pre_feedforward_layernorm.weight, eps=1e-05)
+%9 (T, 320) = linear(%8, model.layers.0.mlp.{gate,up}_proj.weight)
+%10 (T, 160) = gated(%9, activation=gelu_tanh)
+%11 (T, 64) = linear(%10, model.layers.0.mlp.down_proj.weight)
+%12 (T, 64) = rms_norm(%11, model.layers.0.post_feedforward_layernorm.weight, eps=1e-05)
+%13 (T, 64) = add(%7, %12)
+%14 (T, 64) = rms_norm(%13, model.norm.weight, eps=1e-05)
+%15 (H, 64) = hidden_rows(%14)
+%16 (R, 64) = logit_rows(%14)
+%17 (R, 307) = linear(%16, model.embed_tokens.weight)
+%18 (R, 307) = softcap(%17, cap=30.0)
+logits: %18; weights: 15"""
+
+
+def test_gemma_programs_are_pinned() -> None:
+    config = replace(
+        CONFIG,
+        architecture="gemma3",
+        local_rope=Rope(10_000.0, 16),
+        sliding_window=13,
+        attention_scale=0.125,
+        attention_softcap=50.0,
+        logit_softcap=30.0,
+        embedding_scale=8.0,
+        activation="gelu_tanh",
+        tie_word_embeddings=True,
+    )
+    assert describe(registry.build_program(config)) == GEMMA3_LISTING
+    norms = (
+        "q_norm=model.layers.0.self_attn.q_norm.weight, "
+        "k_norm=model.layers.0.self_attn.k_norm.weight, norm_eps=1e-05"
+    )
+    gemma2 = GEMMA3_LISTING.replace(f", {norms}", "").replace("weights: 15", "weights: 13")
+    assert describe(registry.build_program(replace(config, architecture="gemma2"))) == gemma2
+
+
 def test_llama_program_is_pinned() -> None:
     assert describe(registry.build_program(CONFIG)) == LLAMA_LISTING
 

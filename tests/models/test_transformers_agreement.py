@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from farthing.config import ModelConfig
+from farthing.config import ModelConfig, Rope
 from farthing.models.checkpoint import open_checkpoint
-from farthing.models.registry import FAMILIES, build_program, supported_architectures
-from farthing.program.ops import Attention
+from farthing.models.names import WeightNames
+from farthing.models.registry import (
+    FAMILIES,
+    build_program,
+    find_family,
+    supported_architectures,
+)
+from farthing.program.builder import ProgramBuilder
+from farthing.program.ops import Attention, Value, WeightSlot
 from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
 from support.tiny_models import KINDS, make_tiny_model
@@ -259,6 +267,66 @@ def test_longrope_is_chosen_as_transformers_does_for_a_sequence_of_the_whole_con
     assert_equal_in_float64(at_context(length), float32, truth)
     with pytest.raises(AssertionError, match="error"):
         assert_equal_in_float64(at_context(65 - length), float32, truth)
+
+
+GEMMA_MISTAKES: dict[str, dict[str, Any]] = {
+    "embeddings not scaled": {"embedding_scale": 1.0},
+    "scores scaled by the width of a head": {"attention_scale": None},
+    "scores not capped": {"attention_softcap": None},
+    "another cap of scores": {"attention_softcap": 5.01},
+    "logits not capped": {"logit_softcap": None},
+    "SiLU": {"activation": "silu"},
+    "one rope for all layers": {"local_rope": None},
+    "the local rope in all layers": {"rope": Rope(10_000.0, 32)},
+    "sliding in other layers": {"sliding_layers": (False, True, True, True)},
+    "q and k without norms": {"architecture": "gemma2"},
+}
+
+
+def with_mistake(config: ModelConfig, mistake: str) -> ModelConfig:
+    return replace(config, **GEMMA_MISTAKES[mistake])
+
+
+@pytest.mark.parametrize(
+    ("case", "mistake"),
+    [
+        (kind, mistake)
+        for kind, config in KINDS.items()
+        if kind.startswith("gemma")
+        for mistake in GEMMA_MISTAKES
+        if build_program(with_mistake(config, mistake)) != build_program(config)
+    ],
+    indirect=["case"],
+)
+def test_each_part_of_gemma_shows_in_the_yardstick(case: Case, mistake: str) -> None:
+    assert_wrong(case, with_mistake(case.config, mistake))
+
+
+class OneNormLess(ProgramBuilder):
+    """Passes over the norms of one name."""
+
+    def __init__(self, skipped: str) -> None:
+        super().__init__()
+        self.skipped = skipped
+
+    def rms_norm(self, x: Value, weight: WeightSlot, eps: float) -> Value:
+        return x if self.skipped in weight.name else super().rms_norm(x, weight, eps)
+
+
+@pytest.mark.parametrize("norm", ["input", "post_attention", "pre_feedforward", "post_feedforward"])
+@pytest.mark.parametrize("case", ["gemma2", "gemma3"], indirect=True)
+def test_each_norm_of_a_sandwich_shows_in_the_yardstick(case: Case, norm: str) -> None:
+    builder = OneNormLess(f".{norm}_layernorm")
+    build = find_family(case.config.architecture).build
+    program = builder.finish(build(builder, case.config, WeightNames(case.config)))
+    assert_executor_wrong(case, ReferenceExecutor(program, case.weights.__getitem__))
+
+
+@pytest.mark.parametrize("case", ["gemma2", "gemma3"], indirect=True)
+def test_norms_as_they_are_stored_fail_the_yardstick(case: Case) -> None:
+    stored = {n: w - 1 if n.endswith("norm.weight") else w for n, w in case.weights.items()}
+    executor = ReferenceExecutor(build_program(case.config), stored.__getitem__)
+    assert_executor_wrong(case, executor)
 
 
 # A rounding can send a row to another expert, which no type accounts for.

@@ -6,6 +6,7 @@ large q and k biases, and logits spread enough that greedy decoding has clear wi
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,35 @@ _PHI3_LONG = replace(
     _LLAMA, architecture="phi3", hidden_size=96, num_heads=3, num_kv_heads=3, head_dim=32
 )
 _ORIGINAL_CONTEXT = 32
+# Rows narrower than a head times heads, a window that no block size divides, caps that bite.
+_GEMMA2 = replace(
+    _LLAMA,
+    architecture="gemma2",
+    num_layers=4,
+    hidden_size=72,
+    num_kv_heads=2,
+    head_dim=32,
+    rms_norm_eps=1e-6,
+    rope=Rope(10_000.0, 32),
+    sliding_window=13,
+    sliding_layers=(True, False, True, False),
+    attention_scale=1 / math.sqrt(20),
+    attention_softcap=5.0,
+    logit_softcap=2.0,
+    embedding_scale=math.sqrt(72),
+    activation="gelu_tanh",
+    tie_word_embeddings=True,
+)
+_GEMMA3 = replace(
+    _GEMMA2,
+    architecture="gemma3",
+    num_kv_heads=1,
+    rope=Rope(1_000_000.0, 32),
+    local_rope=Rope(10_000.0, 32),
+    sliding_layers=(True, True, False, True),
+    attention_softcap=None,
+    logit_softcap=None,
+)
 
 
 def _longrope(dim: int, original: int, *, factor: float, magnitude: float | None = None) -> Rope:
@@ -182,6 +212,18 @@ KINDS: dict[str, ModelConfig] = {
         logit_scale=1 / 3,
         tie_word_embeddings=True,
     ),
+    "gemma2": _GEMMA2,
+    # No caps; the last layer slides.
+    "gemma2-uncapped": replace(
+        _GEMMA2,
+        num_layers=2,
+        sliding_layers=(False, True),
+        attention_softcap=None,
+        logit_softcap=None,
+    ),
+    # Gemma 3 4B and up: rope is scaled in layers that see everything, and there only.
+    "gemma3": replace(_GEMMA3, rope=Rope(1_000_000.0, 32, RopeScaling("linear", factor=8.0))),
+    "gemma3-capped": replace(_GEMMA3, logit_softcap=2.0, tie_word_embeddings=False),
     # Qwen2.5 7B and up: untied; more vocabulary rows than the tokenizer has tokens.
     "qwen2": replace(_QWEN2, vocab_size=TOKENIZER_SIZE + 5),
     # A window in some layers only, narrower than a block of the cache and not a divisor of one.
@@ -209,14 +251,20 @@ def make_tiny_model(
     ``dtype``: of the stored weights (``float32``, ``float16``, ``bfloat16``). ``save_options`` go
     to ``save_pretrained``, e.g. ``max_shard_size="100KB"`` for a sharded checkpoint.
     """
-    config = KINDS[kind]
+    return make_model(KINDS[kind], directory, seed, dtype=dtype, **save_options)
+
+
+def make_model(
+    config: ModelConfig, directory: Path, seed: int = 0, *, dtype: str = "float32", **options: Any
+) -> Path:
+    """As :func:`make_tiny_model` for a configuration of one's own."""
     model_class = getattr(transformers, find_family(config.architecture).hugging_face.classes[0])
     model = model_class(hugging_face_config(config))
     randomize(model, seed)
     if config.vocab_size > TOKENIZER_SIZE:  # rows no training ever touched
         with torch.no_grad():
             model.get_output_embeddings().weight[TOKENIZER_SIZE:] = 0
-    model.to(getattr(torch, dtype)).save_pretrained(directory, **save_options)
+    model.to(getattr(torch, dtype)).save_pretrained(directory, **options)
     tiny_tokenizer(config.architecture).save_pretrained(directory)
     return directory
 
@@ -233,19 +281,23 @@ def hugging_face_config(config: ModelConfig) -> transformers.PretrainedConfig:
         "head_dim": config.head_dim,
         "max_position_embeddings": config.context_length,
         "rms_norm_eps": config.rms_norm_eps,
-        "rope_parameters": _rope_parameters(config.rope),
         "tie_word_embeddings": config.tie_word_embeddings,
         "bos_token_id": config.bos_token_id,
         "eos_token_id": config.eos_token_ids[0],
         "pad_token_id": None,
     }
+    rope = _rope_parameters(config.rope)
+    if config.local_rope is not None:
+        rope = {_LAYER_TYPES[False]: rope, _LAYER_TYPES[True]: _rope_parameters(config.local_rope)}
+    options["rope_parameters"] = rope
     if config.architecture != "qwen2":
         options |= {"attention_bias": config.attention_bias, "mlp_bias": config.mlp_bias}
     if config.sliding_window is not None:
-        options |= {"use_sliding_window": True, "sliding_window": config.sliding_window}
+        options["sliding_window"] = config.sliding_window
+        if not config.architecture.startswith("gemma"):
+            options["use_sliding_window"] = True
     if config.sliding_layers:
         options["layer_types"] = [_LAYER_TYPES[slides] for slides in config.sliding_layers]
-    options |= _own_options(config)
     if config.experts is not None:
         options |= {
             "num_experts": config.experts.count,
@@ -254,8 +306,13 @@ def hugging_face_config(config: ModelConfig) -> transformers.PretrainedConfig:
             "norm_topk_prob": config.experts.normalize,
             "mlp_only_layers": list(config.experts.dense_layers),
         }
-    model_type = config.architecture  # transformers calls the families as Farthing does
+    options |= _own_options(config)
+    model_type = _MODEL_TYPES.get(config.architecture, config.architecture)
     return transformers.AutoConfig.for_model(model_type, **options)
+
+
+_MODEL_TYPES = {"gemma3": "gemma3_text"}
+"""What transformers calls the families that it calls otherwise."""
 
 
 def _own_options(config: ModelConfig) -> dict[str, Any]:
@@ -274,6 +331,12 @@ def _own_options(config: ModelConfig) -> dict[str, Any]:
                 "embedding_multiplier": config.embedding_scale,
                 "residual_multiplier": config.residual_scale,
                 "logits_scaling": 1 / config.logit_scale,
+            }
+        case "gemma2" | "gemma3":
+            return {
+                "query_pre_attn_scalar": round(1 / (config.attention_scale or 1) ** 2),
+                "attn_logit_softcapping": config.attention_softcap,
+                "final_logit_softcapping": config.logit_softcap,
             }
     return {}
 
@@ -306,17 +369,22 @@ def _rope_parameters(rope: Rope) -> dict[str, Any]:
 def randomize(model: torch.nn.Module, seed: int) -> None:
     """Overwrites every parameter of ``model``; depends on ``seed`` and the names only."""
     rng = np.random.default_rng(seed)
+    gemma = model.config.model_type.startswith("gemma")
     for name, parameter in sorted(model.named_parameters()):
         values = rng.standard_normal(tuple(parameter.shape))
         if name.endswith("norm.weight"):
             values = np.exp(0.3 * values)
             values[rng.integers(len(values))] *= 6
+            if gemma and ".post_" in name:  # what layers add, beside embeddings that are scaled up
+                values *= 6
+            if gemma:  # of which 1 + w is exact in float32
+                values = np.rint((values - 1) * 2**12) / 2**12
         elif name.endswith(("q_proj.bias", "k_proj.bias")):
             values *= 2
         elif name.endswith("bias"):
             values *= 0.3
         elif "embed" in name or name.startswith("lm_head"):
-            values *= 2.5 / np.sqrt(parameter.shape[-1])
+            values *= (1.0 if gemma else 2.5) / np.sqrt(parameter.shape[-1])
         else:
             values *= 1.2 / np.sqrt(parameter.shape[-1])
         with torch.no_grad():

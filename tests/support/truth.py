@@ -31,7 +31,7 @@ def load_transformers(directory: Path, *, as_it_is: bool = False) -> torch.nn.Mo
     """
     config = transformers.AutoConfig.from_pretrained(directory)
     rope = config.rope_parameters
-    if rope["rope_type"] == "longrope" and not as_it_is:
+    if rope.get("rope_type") == "longrope" and not as_it_is:
         long = config.max_position_embeddings > rope["original_max_position_embeddings"]
         factors = rope["long_factor" if long else "short_factor"]
         rope |= {"long_factor": factors, "short_factor": factors}
@@ -46,13 +46,15 @@ def load_transformers(directory: Path, *, as_it_is: bool = False) -> torch.nn.Mo
 
 
 def in_float64(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of ``model`` with float64 weights and rotary frequencies."""
+    """A copy of ``model`` with float64 weights, rotary frequencies and constants."""
     double = deepcopy(model).double()
     with float32_means_float64():
         for parent in list(double.modules()):
             for name, child in list(parent.named_children()):
                 if name == "rotary_emb":
                     setattr(parent, name, type(child)(child.config))
+                if hasattr(child, "scalar_embed_scale"):
+                    child.embed_scale = torch.tensor(child.scalar_embed_scale, dtype=torch.double)
     return double
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -92,13 +93,15 @@ def test_text_equals_that_of_transformers(
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in TEMPLATES if name not in ("reasoning", "macros")]
+    "name",
+    [name for name in TEMPLATES if name not in ("reasoning", "macros", "declared_tools")],
 )
 def test_text_equals_that_of_minijinja(name: str) -> None:
     environment = minijinja.Environment(
         trim_blocks=True, lstrip_blocks=True, pycompat=True, undefined_behavior="lenient"
     )
     environment.add_global("raise_exception", pytest.fail)
+    environment.add_global("strftime_now", lambda pattern: datetime.now().strftime(pattern))
     environment.add_filter("tojson", lambda value: json.dumps(value, ensure_ascii=False))
     for messages in CHATS:
         expected = environment.render_str(
@@ -237,6 +240,40 @@ def test_further_variables_reach_the_template_as_content(marker_tokenizer: Token
     assert control == [marker_tokenizer.token_to_id("<|user|>")]
     with pytest.raises(ChatTemplateError, match="bos_token"):
         template.render([], bos_token="<s>")
+
+
+def test_variables_that_a_template_reads_are_known() -> None:
+    template = compiled("thinking")
+    assert {"messages", "documents", "enable_thinking"} <= template.variables
+    assert template.variables.isdisjoint({"switch", "message", "strftime_now"})
+    assert template.thinking_switches == ("enable_thinking",)
+    assert compiled("chatml").thinking_switches == ()
+    assert ChatTemplate("{{ thinking }}").thinking_switches == ("thinking",)
+
+
+@pytest.mark.parametrize("think", [True, False, None])
+@pytest.mark.parametrize("name", ["thinking", "reasoning"])
+def test_switches_documents_and_reasoning_equal_transformers(
+    transformers_tokenizer: Any, name: str, think: bool | None
+) -> None:
+    documents = [{"title": "A <|im_end|>", "text": "one"}, {"title": "", "text": "two"}]
+    options = {"documents": documents} | ({} if think is None else {"enable_thinking": think})
+    thought = {"role": "assistant", "content": "So.", "reasoning_content": "\nhm </think>\n"}
+    old = {"role": "assistant", "content": "So.", "thinking": "older name"}
+    chats = [*CHATS, [CHATS[0][0], thought, CHATS[0][0], thought], [CHATS[0][0], old]]
+    chats.append([{"role": "user", "content": "a /no_think"}])
+    shown = set()
+    for messages in chats:
+        expected = transformers_tokenizer.apply_chat_template(
+            messages,
+            chat_template=TEMPLATES[name],
+            tokenize=False,
+            add_generation_prompt=True,
+            **options,
+        )
+        assert rendered(TEMPLATES[name], messages, **options) == expected
+        shown.add(expected)
+    assert len(shown) == len(chats)
 
 
 def test_the_clock_is_there_and_unset_tokens_are_undefined() -> None:

@@ -16,6 +16,8 @@ from farthing.cli.options import (
     Seed,
     Stop,
     Temperature,
+    TemplateArguments,
+    Think,
     Threads,
 )
 
@@ -39,6 +41,8 @@ def chat(
     seed: Seed = None,
     stop: Stop = None,
     adapter: Adapter = None,
+    think: Think = None,
+    chat_template_arg: TemplateArguments = None,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
     max_model_len: MaxModelLen = None,
@@ -56,6 +60,7 @@ def chat(
     from farthing.cli.conversation.session import Session
     from farthing.cli.generation import Sampling, read_prompt, require_utf8
     from farthing.cli.loading import LoadOptions, load
+    from farthing.cli.template_arguments import TemplateVariables, parse_variables, require_switch
 
     if prompt is None and not sys.stdin.isatty():
         prompt = "-"
@@ -63,10 +68,13 @@ def chat(
     require_utf8("the system message", system or "")
     sampling = Sampling(temperature, max_tokens, seed, tuple(stop or ()))
     sampling.params()  # refuses what cannot be before anything is loaded
-    session = Session(model or DEFAULT_MODEL, system, sampling)
+    variables = TemplateVariables(parse_variables(chat_template_arg), think)
+    session = Session(model or DEFAULT_MODEL, system, sampling, variables)
     options = LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter)
     llm = load(session.model, options)
     llm.chat_template  # noqa: B018 - says at once that the model cannot chat
+    if think is not None:
+        require_switch(llm)
     conversation = Conversation(llm, session, options)
     if text is not None:
         conversation.ask_once(text)

@@ -96,4 +96,21 @@ NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Recompute the whole context for every token (slow)."),
 ]
+Think = Annotated[
+    bool | None,
+    typer.Option(
+        "--think/--no-think",
+        help="Let the model think first, or not, if its chat template has a switch for that.",
+        show_default=False,
+    ),
+]
+TemplateArguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--chat-template-arg",
+        metavar="NAME=VALUE",
+        help="A variable of the chat template, its value JSON or text; may be repeated.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -17,6 +17,8 @@ from farthing.cli.options import (
     Seed,
     Stop,
     Temperature,
+    TemplateArguments,
+    Think,
     Threads,
 )
 
@@ -39,6 +41,8 @@ def run(
         ),
     ] = False,
     adapter: Adapter = None,
+    think: Think = None,
+    chat_template_arg: TemplateArguments = None,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
     max_model_len: MaxModelLen = None,
@@ -57,17 +61,28 @@ def run(
         stream_answer,
     )
     from farthing.cli.loading import LoadOptions, load
+    from farthing.cli.template_arguments import TemplateVariables, parse_variables, require_switch
     from farthing.cli.terminal import dim, write_json, write_text
+    from farthing.errors import InvalidParameterError
 
     prompt = read_prompt(prompt)
+    variables = TemplateVariables(parse_variables(chat_template_arg), think)
     params = Sampling(temperature, max_tokens, seed, tuple(stop or ())).params()
     llm = load(model, LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter))
     templated = not raw and llm.has_chat_template
-    chunks = (
-        llm.chat_stream([{"role": "user", "content": prompt}], params)
-        if templated
-        else llm.stream(prompt, params)
-    )
+    if templated:
+        if think is not None:
+            require_switch(llm)
+        question = [{"role": "user", "content": prompt}]
+        chunks = llm.chat_stream(
+            question, params, chat_template_kwargs=variables.of(llm.chat_template)
+        )
+    elif think is None and not variables.given:
+        chunks = llm.stream(prompt, params)
+    else:
+        raise InvalidParameterError(
+            "--think, --no-think and --chat-template-arg are for a chat template, and none is used"
+        )
     answer = stream_answer(chunks, write=(lambda _: None) if json else write_text)
     metrics = answer.metrics
     assert metrics is not None  # the last chunk has them

@@ -73,11 +73,15 @@ def gated_mlp(
 
 
 def logits(p: ProgramBuilder, c: ModelConfig, w: WeightNames, x: Value) -> Value:
-    """Final norm, the hidden state asked for, and the logits; the tap is ``final_norm``."""
+    """Final norm, the hidden state asked for, and the logits; the tap is ``final_norm``.
+
+    The soft cap is the configuration's.
+    """
     x = p.rms_norm(x, w.final_norm, c.rms_norm_eps)
     p.tap(x, "final_norm")
     p.hidden_rows(x)
-    return p.linear(p.logit_rows(x), w.lm_head)
+    y = p.linear(p.logit_rows(x), w.lm_head)
+    return y if c.logit_softcap is None else p.softcap(y, c.logit_softcap)
 
 
 def read_windows(
@@ -134,3 +138,8 @@ def read_layer_types(fields: Fields, num_layers: int) -> tuple[bool, ...] | None
             problem = f"is {str(name)[:40]!r}; known: {', '.join(known)}"
             fields.fail(f"layer_types[{index}]", problem)
     return tuple(name == "sliding_attention" for name in types)
+
+
+def periodic(num_layers: int, period: int) -> tuple[bool, ...]:
+    """Which layers slide, where all do but the last of each ``period``; 0: all."""
+    return tuple(not period or (i + 1) % period != 0 for i in range(num_layers))

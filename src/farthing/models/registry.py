@@ -7,6 +7,8 @@ from collections.abc import Collection
 from farthing.config import ModelConfig
 from farthing.errors import UnsupportedArchitectureError
 from farthing.models import (
+    gemma2,
+    gemma3,
     granite,
     llama,
     mistral,
@@ -23,6 +25,8 @@ from farthing.program.builder import ProgramBuilder
 from farthing.program.ops import Program
 
 FAMILIES: tuple[Family, ...] = (
+    gemma2.FAMILY,
+    gemma3.FAMILY,
     granite.FAMILY,
     llama.FAMILY,
     mistral.FAMILY,

@@ -23,8 +23,10 @@ def encode_chat(
     tokenizer: Tokenizer,
     template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
+    /,
     *,
-    add_generation_prompt: bool = True,
+    add_generation_prompt: bool | None = None,
+    continue_final_message: bool = False,
     tools: Sequence[Mapping[str, Any]] | None = None,
     **extra: Any,
 ) -> list[int]:
@@ -34,7 +36,11 @@ def encode_chat(
     ChatTemplateError as :meth:`ChatTemplate.render` does.
     """
     segments = template.render(
-        messages, add_generation_prompt=add_generation_prompt, tools=tools, **extra
+        messages,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=continue_final_message,
+        tools=tools,
+        **extra,
     )
     return tokenizer.encode_parts(segments)
 

@@ -7,23 +7,49 @@ where it is not: see docs/decisions/chat-template-provenance.md.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farthing.errors import ChatTemplateError
+from farthing.tokenization.messages import (
+    Continuation,
+    Messages,
+    check_messages,
+    check_tools,
+    possible_forms,
+    taken_in_messages,
+)
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from farthing.tokenization.sandbox.budget import Budget
+    from farthing.tokenization.sandbox.environment import ChatEnvironment, Compiled
 
-    from farthing.tokenization.sandbox.environment import ChatEnvironment
-
-# The only words of a message that count as the template's: some templates write '<|' + role + '|>'.
-KNOWN_ROLES = frozenset(
-    {"assistant", "developer", "function", "ipython", "model", "system", "tool", "user"}
+RESERVED = (
+    *("messages", "tools", "add_generation_prompt", "continue_final_message"),
+    *("bos_token", "eos_token"),
 )
-_RESERVED = ("messages", "bos_token", "eos_token")
+"""Names that a further variable of a template cannot have."""
+
+THINKING_SWITCHES = ("enable_thinking", "thinking")
+"""Variables by which templates let their model think first, or not."""
+
+
+def further_variables(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` as keyword arguments of :meth:`ChatTemplate.render`.
+
+    Raises ChatTemplateError for a name that is no name or stands for something else.
+    """
+    if not isinstance(given, Mapping):
+        raise ChatTemplateError(
+            f"the variables of a chat template are a {type(given).__name__}, not a dict"
+        )
+    for name in given:
+        if not isinstance(name, str) or not name.isidentifier() or name in RESERVED:
+            raise ChatTemplateError(
+                f"{str(name)[:40]!r} is not a further variable of a chat template"
+            )
+    return dict(given)
 
 
 class Segment(NamedTuple):
@@ -45,64 +71,111 @@ class ChatTemplate:
         self, source: str, *, bos_token: str | None = None, eos_token: str | None = None
     ) -> None:
         self.source = source
-        self._template = _compile(source)
+        self._compiled = _compile(source)
         tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._tokens = {name: token for name, token in tokens.items() if token is not None}
 
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names the template reads without setting them: messages, tools, its own switches."""
+        return self._compiled.variables
+
+    @property
+    def thinking_switches(self) -> tuple[str, ...]:
+        """Variables of the template that turn its model's thinking on and off."""
+        return tuple(name for name in THINKING_SWITCHES if name in self.variables)
+
     def render(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Messages,
+        /,
         *,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         **extra: Any,
     ) -> list[Segment]:
         """The chat as segments, alternately the template's and the messages'.
 
         ``messages``, ``tools`` and ``extra`` (further variables of the template) hold JSON values;
-        their strings are content. Keys of a message whose value is None count as absent, and tool
-        call arguments given as JSON text as the object they are. Raises ChatTemplateError if the
-        template refuses the messages, fails, or exceeds its time or size.
+        their strings are content. With ``continue_final_message`` the text ends where the last
+        message does; else, unless ``add_generation_prompt`` is false, with the beginning of an
+        answer. ``"content": null`` is None for a template that asks whether content is; for others,
+        and where that fails, it is absent, or else empty. Arguments of tool calls, given as JSON
+        text or as an object, are an object, or text where that fails.
+
+        Raises ChatTemplateError if the template refuses the messages, fails, or exceeds its time
+        or size.
         """
-        from farthing.tokenization.sandbox.budget import MAX_CHARACTERS, rendering, too_big
-        from farthing.tokenization.sandbox.provenance import concat, plain, spans
+        from farthing.tokenization.sandbox.budget import rendering
+        from farthing.tokenization.sandbox.provenance import plain, spans
         from farthing.tokenization.sandbox.values import taken_in
 
-        if reserved := [name for name in _RESERVED if name in extra]:
-            raise ChatTemplateError(f"{reserved[0]} is not a further variable of a chat template")
+        extra = further_variables(extra)
+        if add_generation_prompt and continue_final_message:
+            raise ChatTemplateError(
+                "continue_final_message goes on with the last message, add_generation_prompt "
+                "begins another: choose one"
+            )
+        check_messages(messages)
+        check_tools(tools or ())
+        continuation = Continuation(messages) if continue_final_message else None
+        if continuation is not None:
+            messages = continuation.messages
+        if add_generation_prompt is None:
+            add_generation_prompt = not continue_final_message
         try:
             with rendering() as budget:
-                context = self._template.new_context(
-                    {
-                        "documents": None,
-                        **{name: taken_in(value) for name, value in extra.items()},
-                        **self._tokens,
-                        "messages": _taken_in_messages(messages),
-                        "tools": None if tools is None else taken_in(tools),
-                        "add_generation_prompt": bool(add_generation_prompt),
-                    }
-                )
-                parts: list[str] = []
-                length = 0
-                for part in self._template.root_render_func(context):
-                    length += len(part)
-                    if length > MAX_CHARACTERS:
-                        raise too_big("a chat that long", MAX_CHARACTERS)
-                    budget.allocate(len(part))
-                    parts.append(part)
-                text = concat(parts)
+                variables = {
+                    "documents": None,
+                    **{name: taken_in(value) for name, value in extra.items()},
+                    **self._tokens,
+                    "tools": taken_in(tools) if tools else None,
+                    "add_generation_prompt": bool(add_generation_prompt),
+                }
+                text = self._text(messages, variables, budget)
+                if continuation is not None:
+                    text = continuation.cut(text)
         except ChatTemplateError:
             raise
         except Exception as error:
             raise ChatTemplateError(_failure(error)) from None
         return _segments(plain(text), spans(text))
 
+    def _text(self, messages: Messages, variables: dict[str, Any], budget: Budget) -> str:
+        first: Exception | None = None
+        for form in possible_forms(messages, asks_for_none=self._compiled.asks_for_none):
+            try:
+                return self._printed(taken_in_messages(messages, form), variables, budget)
+            except ChatTemplateError:
+                raise
+            except Exception as error:
+                first = first or error
+        assert first is not None
+        raise first
+
+    def _printed(self, messages: Any, variables: dict[str, Any], budget: Budget) -> str:
+        from farthing.tokenization.sandbox.budget import MAX_CHARACTERS, too_big
+        from farthing.tokenization.sandbox.provenance import concat
+
+        template = self._compiled.template
+        context = template.new_context({**variables, "messages": messages})
+        parts: list[str] = []
+        length = 0
+        for part in template.root_render_func(context):
+            length += len(part)
+            if length > MAX_CHARACTERS:
+                raise too_big("a chat that long", MAX_CHARACTERS)
+            budget.allocate(len(part))
+            parts.append(part)
+        return concat(parts)
+
 
 _lock = threading.Lock()
 _shared: list[ChatEnvironment] = []
 
 
-def _compile(source: str) -> Template:
+def _compile(source: str) -> Compiled:
     from farthing.tokenization.sandbox.environment import ChatEnvironment
 
     try:
@@ -123,47 +196,6 @@ def _failure(error: Exception) -> str:
     where = f" (line {line})" if isinstance(line, int) else ""
     reason = str(error).split("\n")[0][:200] or type(error).__name__
     return f"the chat template fails{where}: {reason}"
-
-
-def _taken_in_messages(messages: Sequence[Mapping[str, Any]]) -> Any:
-    from farthing.tokenization.sandbox.values import made, taken_in
-
-    taken = []
-    for message in messages:
-        if not isinstance(message, Mapping):
-            raise ChatTemplateError(f"a message is a {type(message).__name__}, not a dict")
-        fields = {}
-        for key, value in message.items():
-            if value is None:
-                continue
-            if key == "role" and isinstance(value, str) and value in KNOWN_ROLES:
-                fields[taken_in(key)] = str.__str__(value)
-            elif key == "tool_calls":
-                fields[taken_in(key)] = taken_in(_with_parsed_arguments(value))
-            else:
-                fields[taken_in(key)] = taken_in(value)
-        taken.append(made(fields))
-    return made(taken)
-
-
-def _with_parsed_arguments(calls: Any) -> Any:
-    """Tool calls whose ``function.arguments``, JSON text in the OpenAI format, are objects."""
-    if not isinstance(calls, (list, tuple)):
-        return calls
-    return [_with_parsed_argument(call) for call in calls]
-
-
-def _with_parsed_argument(call: Any) -> Any:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
-        return call
-    try:
-        arguments = json.loads(function["arguments"])
-    except (ValueError, RecursionError):
-        return call
-    if not isinstance(arguments, dict):
-        return call
-    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _segments(text: str, content: tuple[tuple[int, int], ...]) -> list[Segment]:

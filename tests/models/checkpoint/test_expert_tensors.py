@@ -109,8 +109,10 @@ def test_which_layers_have_experts(
 def test_impossible_experts_are_refused_by_key(
     directory: Path, changes: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(ModelFormatError, match=re.escape(message)):
+    field, problem = message.split(": ")
+    with pytest.raises(ModelFormatError, match=re.escape(problem)) as caught:
         change(directory, **changes)
+    assert (caught.value.file.name, caught.value.field) == ("config.json", field)
 
 
 def test_shared_experts_are_refused_by_the_class_that_has_them(directory: Path) -> None:

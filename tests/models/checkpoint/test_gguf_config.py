@@ -257,12 +257,12 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str, str]] = {
         }),
         "llama.attention.sliding_window_pattern", "booleans",
     ),
-    "pattern 0": (
+    "pattern below 0": (
         keys({
             "llama.attention.sliding_window": 9,
-            "llama.attention.sliding_window_pattern": 0,
+            "llama.attention.sliding_window_pattern": (-1, gguf.GGUFValueType.INT32),
         }),
-        "llama.attention.sliding_window_pattern", "is 0",
+        "llama.attention.sliding_window_pattern", "is -1",
     ),
     "rope scaling infinite": (
         keys({"llama.rope.scaling.factor": (float("inf"), F32)}), "llama.rope.scaling.factor", "inf"

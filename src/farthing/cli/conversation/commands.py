@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farthing.cli.template_arguments import require_switch
 from farthing.errors import FarthingError, InvalidParameterError
 
 if TYPE_CHECKING:
@@ -154,6 +155,18 @@ def _set(conversation: Conversation, text: str) -> str:
     return show_settings(conversation.session)
 
 
+def _think(conversation: Conversation, text: str) -> str:
+    values = {"on": True, "off": False, "auto": None}
+    variables = conversation.session.variables
+    if text:
+        if text not in values:
+            raise InvalidParameterError(f"thinking is on, off or auto, not '{text}'")
+        require_switch(conversation.llm)
+        variables.think = values[text]
+    state = next(name for name, value in values.items() if value is variables.think)
+    return f"think {state}"
+
+
 def _model(conversation: Conversation, text: str) -> str:
     if text:
         conversation.change_model(text)
@@ -171,6 +184,7 @@ COMMANDS = (
     Command(("save",), "FILE", "Write the conversation to a file", _save),
     Command(("load",), "FILE", "Go on with a saved conversation", _load),
     Command(("set",), "[NAME VALUE]", "Show the settings, or change one: temperature 0.7", _set),
+    Command(("think",), "[on|off|auto]", "Show or set whether the model thinks first", _think),
     Command(("stats",), "", "Tokens and speed so far", _stats),
     Command(("model",), "[MODEL]", "Show the model, or go on with another", _model),
     Command(("bye", "exit", "quit"), "", "Leave", _bye, leaves=True),

@@ -15,8 +15,11 @@ from farthing.cli.loading import LoadOptions, load
 from farthing.cli.terminal import dim, write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from farthing.cli.conversation.reader import Reader
-    from farthing.cli.conversation.session import Session
+    from farthing.cli.conversation.session import Message, Session
+    from farthing.engine.outputs import StreamChunk
     from farthing.llm import LLM
 
 
@@ -32,10 +35,7 @@ class Conversation:
     def ask_once(self, text: str) -> None:
         """Answers one question; Ctrl-C raises KeyboardInterrupt."""
         self.session.ask(text)
-        answer = stream_answer(
-            self.llm.chat_stream(self.session.for_model(), self.session.sampling.params())
-        )
-        self._finish(answer)
+        self._finish(stream_answer(self._chunks()))
 
     def talk(self, reader: Reader) -> None:
         """Answers until the user leaves. Errors are told and survived."""
@@ -78,7 +78,7 @@ class Conversation:
         """Tokens of context used, and sums over all answers."""
         totals = self.session.totals
         messages = self.session.for_model()
-        used = self.llm.count_chat_tokens(messages) if messages else 0
+        used = self._count_tokens(messages) if messages else 0
         lines = [
             f"context: {used:,} of {self.llm.context_length:,} tokens, {len(messages)} messages",
             f"answers: {totals.answers}, {totals.prompt_tokens:,} prompt tokens in "
@@ -108,6 +108,17 @@ class Conversation:
             raise
         self.session.model = name
         self._options = plain
+
+    def _chunks(self) -> Iterator[StreamChunk]:
+        return self.llm.chat_stream(
+            self.session.for_model(),
+            self.session.sampling.params(),
+            chat_template_kwargs=self.session.variables.of(self.llm.chat_template),
+        )
+
+    def _count_tokens(self, messages: list[Message]) -> int:
+        variables = self.session.variables.of(self.llm.chat_template)
+        return self.llm.count_chat_tokens(messages, chat_template_kwargs=variables)
 
     def _take(self, text: str) -> bool:
         """Does what was typed; False if it was the wish to leave."""
@@ -139,16 +150,15 @@ class Conversation:
 
         If the user declines, the model will say how long the prompt is.
         """
-        used = self.llm.count_chat_tokens(self.session.for_model())
+        used = self._count_tokens(self.session.for_model())
         if used >= self.llm.context_length:
             self._trim("and go on")
 
     def _stream(self) -> Answer:
         with InterruptOnce() as interrupt:
-            chunks = self.llm.chat_stream(self.session.for_model(), self.session.sampling.params())
-            answer = stream_answer(chunks, interrupt=interrupt)
+            answer = stream_answer(self._chunks(), interrupt=interrupt)
         if answer.interrupted and answer.metrics is not None:
-            answer.metrics.prompt_tokens = self.llm.count_chat_tokens(self.session.for_model())
+            answer.metrics.prompt_tokens = self._count_tokens(self.session.for_model())
         self._finish(answer)
         return answer
 
@@ -158,7 +168,7 @@ class Conversation:
         If the last question alone is longer than that, until it fits.
         """
         context = self.llm.context_length
-        count_tokens = self.llm.count_chat_tokens
+        count_tokens = self._count_tokens
         count = self.session.droppable(count_tokens, context * 3 // 4)
         if count == 0:  # a long question: one token to answer with is better than none
             count = self.session.droppable(count_tokens, context - 1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farthing.cli.generation import Answer, Sampling, require_utf8
+from farthing.cli.template_arguments import TemplateVariables
 from farthing.errors import FarthingError, InvalidParameterError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Session:
     model: str
     system: str | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    variables: TemplateVariables = field(default_factory=TemplateVariables)
     messages: list[Message] = field(default_factory=list)
     totals: Totals = field(default_factory=Totals)
 

@@ -31,7 +31,7 @@ class Fields:
         self.titles = titles or {}  # where a key stands in the file, if not at the top
 
     def with_defaults(self, section: str | None, defaults: Mapping[str, object]) -> Fields:
-        """The fields of the object ``section``, if there is one, then these, then ``defaults``."""
+        """These fields over ``defaults``, and over them those of the object ``section``, if any."""
         inner = self.values.get(section) if section else None
         if inner is None:
             inner = {}

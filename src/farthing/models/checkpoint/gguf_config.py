@@ -14,8 +14,9 @@ from farthing.models.checkpoint import limits
 from farthing.models.checkpoint.checkpoint import LM_HEAD
 from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.gguf_file import GgufFile
-from farthing.models.checkpoint.gguf_metadata import NumberArray, ValueType
+from farthing.models.checkpoint.gguf_metadata import ValueType
 from farthing.models.checkpoint.gguf_rope import read_rope
+from farthing.models.checkpoint.gguf_windows import read_windows
 from farthing.models.checkpoint.tensor import TensorSource
 from farthing.models.family import Family, GgufDialect
 from farthing.models.layers import with_window
@@ -83,29 +84,8 @@ def read_config(
         bos_token_id=vocabulary.bos_id if vocabulary else None,
         eos_token_ids=_end_ids(vocabulary) if vocabulary else (),
     )
-    return dialect.read(fields, _with_window(fields, architecture, config))
-
-
-def _with_window(fields: Fields, architecture: str, config: ModelConfig) -> ModelConfig:
-    """``config`` with the window of the file, which is in all layers unless there is a pattern.
-
-    A pattern is a list with true for each layer that slides, or a number n: every nth does not.
-    """
-    key = f"{architecture}.attention.sliding_window"
-    window = fields.optional_integer(key, 0, 1 << 31) or None
-    pattern = fields.values.get(f"{key}_pattern")
-    sliding = None
-    if isinstance(pattern, NumberArray):
-        if pattern.kind in (ValueType.FLOAT32, ValueType.FLOAT64):
-            fields.fail(f"{key}_pattern", "must be an array of booleans")
-        if len(pattern) != config.num_layers:
-            problem = f"has {len(pattern)} elements for {config.num_layers} layers"
-            fields.fail(f"{key}_pattern", problem)
-        sliding = tuple(flag != 0 for flag in pattern.integers())
-    elif pattern is not None:
-        period = fields.integer(f"{key}_pattern", 1, limits.MAX_LAYERS)
-        sliding = tuple((i + 1) % period != 0 for i in range(config.num_layers))
-    return with_window(config, window, sliding)
+    config = with_window(config, *read_windows(fields, architecture, num_layers))
+    return dialect.read(fields, config)
 
 
 def _end_ids(vocabulary: GgufVocabulary) -> tuple[int, ...]:

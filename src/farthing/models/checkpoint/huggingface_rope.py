@@ -43,6 +43,8 @@ def read_ropes(
                 f"is not understood; rope parameters by layer type are of {_GLOBAL!r} and "
                 f"{_LOCAL!r}",
             )
+        if value.get("rope_theta") is None:  # defaults differ by type and family
+            fields.fail(f"{section}.{name}.rope_theta", "is missing")
     if _GLOBAL not in values:
         fields.fail(f"{section}.{_GLOBAL}", "is missing")
     ropes = {

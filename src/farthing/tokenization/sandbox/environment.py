@@ -8,12 +8,13 @@ jinja2's immutable sandbox, with every operation that can grow a value or take l
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from jinja2 import Template, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
@@ -79,6 +80,14 @@ def _strftime_now(pattern: Any) -> str:
     return as_content(shown) if has_content(pattern) else shown
 
 
+class Compiled(NamedTuple):
+    """A template and what its source shows."""
+
+    template: Template
+    variables: frozenset[str]  # read and not set
+    asks_for_none: bool  # whether it tests if the content of a message is none
+
+
 class ChatEnvironment(ImmutableSandboxedEnvironment):
     """Compiles chat templates; rendering them needs a budget on the thread."""
 
@@ -111,7 +120,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         """What a macro, block or ``{% set %}`` block printed, joined."""
         return joined(list(parts))
 
-    def compiled(self, source: str) -> Template:
+    def compiled(self, source: str) -> Compiled:
         """Compile ``source``. Raises ChatTemplateError for its size, jinja2's for its syntax."""
         size = len(source.encode("utf-8", "surrogatepass"))
         if size > MAX_SOURCE_BYTES:
@@ -123,7 +132,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 raise ChatTemplateError(
                     f"the chat template has more than {MAX_SOURCE_TOKENS} lexical tokens"
                 )
-        return self.from_string(rewritten(self.parse(source)))
+        parsed = self.parse(source)
+        variables = frozenset(find_undeclared_variables(parsed))
+        asks_for_none = any(_is_content(test.node) for test in _tests_for_none(parsed))
+        return Compiled(self.from_string(rewritten(parsed)), variables, asks_for_none)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         return binary(operator, left, right)
@@ -168,6 +180,19 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             kwargs.pop("_block_vars", None)
             return call_method(owner, __obj.__name__, args, kwargs)
         return made(super().call(__context, __obj, *args, **kwargs))
+
+
+def _tests_for_none(parsed: nodes.Template) -> Iterator[nodes.Test]:
+    return (test for test in parsed.find_all(nodes.Test) if test.name == "none")
+
+
+def _is_content(node: nodes.Node) -> bool:
+    """``content``, ``message.content`` or ``message['content']``, whatever the message's name."""
+    if isinstance(node, nodes.Getattr):
+        return node.attr == "content"
+    if isinstance(node, nodes.Getitem):
+        return isinstance(node.arg, nodes.Const) and node.arg.value == "content"
+    return isinstance(node, nodes.Name) and node.name == "content"
 
 
 _MODULES_WITH_ATTRIBUTES = frozenset({"jinja2.runtime", "jinja2.utils", __name__})
