@@ -29,12 +29,13 @@ FARTHING_INLINE PhiloxWords philox(PhiloxWords counter, uint64_t key) {
   return counter;
 }
 
-// -log(-log u) for u = (word | 1) / 2^32.
-FARTHING_INLINE Lanes gumbel(IntLanes word) {
-  const IntLanes one = broadcast_int(1);
-  const Lanes unit = broadcast(0x1p-32f);
-  const Lanes u = unsigned_to_float(word | one) * unit;
-  const Lanes rest = unsigned_to_float((word ^ broadcast_int(0xffffffffu)) | one) * unit;  // 1 - u
+// -log(-log u) for u = x / 2^32 + (z | 1) / 2^64.
+FARTHING_INLINE Lanes gumbel(IntLanes x, IntLanes z) {
+  const IntLanes one = broadcast_int(1), ones = broadcast_int(0xffffffff);
+  const Lanes unit = broadcast(0x1p-32f), fine = broadcast(0x1p-64f);
+  const Lanes u = fma(unsigned_to_float(z | one), fine, unsigned_to_float(x) * unit);
+  const Lanes rest =  // 1 - u
+      fma(unsigned_to_float((z ^ ones) | one), fine, unsigned_to_float(x ^ ones) * unit);
   const IntLanes k = shift_right_signed<23>(as_int(u) - broadcast_int(0x3f3504f3));
   const Lanes mantissa = as_float(as_int(u) - shift_left<23>(k));
   // Near 1 the distance to 1 has bits that u lost; k is 0 there.
@@ -43,12 +44,19 @@ FARTHING_INLINE Lanes gumbel(IntLanes word) {
   return negative(log(negative(detail::log_of_parts(f, to_float(k)))));
 }
 
-FARTHING_INLINE Lanes token_noise(uint64_t seed, uint32_t choice, uint32_t position,
-                                  uint32_t first_token) {
+// No noise is above this.
+inline constexpr float kHighestNoise = 44.5f;
+
+FARTHING_INLINE Lanes token_noise(const NoiseKey& key, IntLanes tokens) {
   const PhiloxWords counter = {
-      {broadcast_int(choice), broadcast_int(position), iota() + broadcast_int(first_token),
+      {broadcast_int(key.choice), broadcast_int(key.position), tokens,
        broadcast_int(static_cast<uint32_t>(NoisePurpose::token))}};
-  return gumbel(philox(counter, seed).word[0]);
+  const PhiloxWords words = philox(counter, key.seed);
+  return gumbel(words.word[0], words.word[1]);
+}
+
+FARTHING_INLINE Lanes token_noise(const NoiseKey& key, int32_t first_token) {
+  return token_noise(key, iota() + broadcast_int(static_cast<uint32_t>(first_token)));
 }
 
 }  // namespace farthing::FARTHING_ISA

@@ -9,20 +9,21 @@ from dataclasses import dataclass
 
 from farthing.engine.block_pool import BlockPool
 from farthing.engine.request import Request
-from farthing.engine.runner import Runner
+from farthing.engine.runner import Draw, Runner
 from farthing.engine.scheduler import Scheduler, blocks_needed
 from farthing.errors import ContextLengthError, InvalidParameterError
 from farthing.sampling.params import SamplingParams
-from farthing.sampling.sampler import TokenLogprob
+from farthing.sampling.sampler import NOTHING_ALLOWED, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """A request got a token (None if it ended without one); see its ``finish_reason``."""
+    """A request got a token, or ended without one for the reason in ``problem``."""
 
     request: Request
     token: int | None
     logprobs: list[TokenLogprob] | None = None
+    problem: str | None = None
 
 
 class Engine:
@@ -110,7 +111,7 @@ class Engine:
                 self.scheduler.update(rows, None)
             elif draw.token < 0:
                 self.scheduler.finish(rows.request, "error")
-                events.append(TokenEvent(rows.request, None))
+                events.append(TokenEvent(rows.request, None, problem=_problem(draw)))
             else:
                 self.scheduler.update(rows, draw.token)
                 events.append(TokenEvent(rows.request, draw.token, draw.logprobs))
@@ -130,3 +131,16 @@ class Engine:
     def abort(self, request: Request) -> None:
         """Ends a request in any state and returns its blocks. Twice is once."""
         self.scheduler.finish(request, "abort")
+
+
+def _problem(draw: Draw) -> str:
+    request = draw.request
+    if draw.token == NOTHING_ALLOWED:
+        return (
+            f"request {request.request_id}: no token is allowed after {request.num_tokens} tokens; "
+            "what its parameters forbid leaves none"
+        )
+    return (
+        f"request {request.request_id}: the model's logits are not finite after "
+        f"{request.num_tokens} tokens; its weights or this prompt overflow"
+    )

@@ -46,10 +46,7 @@ class OutputProcessor:
         """Takes one event; returns the stop string that the text has reached, if any."""
         self._measure()
         if event.token is None:
-            self.error = FarthingError(
-                f"request {self.request.request_id}: the model's logits are not finite after "
-                f"{self.request.num_tokens} tokens; its weights or this prompt overflow"
-            )
+            self.error = FarthingError(event.problem)
             return None
         if self.logprobs is not None and event.logprobs is not None:
             self.logprobs.append({entry.token_id: self._logprob(entry) for entry in event.logprobs})

@@ -9,12 +9,12 @@ from farthing.engine.request import Request
 from farthing.engine.scheduler import ScheduledRows
 from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.step import SequenceRows, step_batch
-from farthing.sampling.sampler import SampledRow, TokenLogprob, sample, top_logprobs
+from farthing.sampling.sampler import SampledRow, Sampler, TokenLogprob, top_logprobs
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The token one request got in a step; -1 when its logits were not finite."""
+    """The token one request got in a step; negative, as ``Sampler.draw`` says, if it got none."""
 
     request: Request
     token: int
@@ -27,6 +27,7 @@ class Runner:
     def __init__(self, executor: NativeExecutor, kv: KvCache) -> None:
         self.executor = executor
         self.kv = kv
+        self._sampler = Sampler(executor.threads)
 
     def run(self, schedule: Sequence[ScheduledRows]) -> dict[str, Draw]:
         """Computes the scheduled rows; returns the draws by request id."""
@@ -35,7 +36,7 @@ class Runner:
         sampling = [rows.request for rows in schedule if rows.samples]
         if not sampling:
             return {}
-        tokens = sample(logits, [_sampled_row(request) for request in sampling])
+        tokens = self._sampler.draw(logits, [_sampled_row(request) for request in sampling])
         draws = {}
         for row, request, token in zip(logits, sampling, tokens, strict=True):
             count = request.params.logprobs

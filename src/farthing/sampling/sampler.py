@@ -10,15 +10,26 @@ from numpy.typing import NDArray
 
 from farthing import _native
 
+NOT_FINITE = -1
+"""In place of a token: a logit of the row is NaN, or none is finite."""
 
-@dataclass(frozen=True, slots=True)
+NOTHING_ALLOWED = -2
+"""In place of a token: what the request forbids leaves no token."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SampledRow:
-    """How the token of one row is drawn: a function of the logits and these numbers alone."""
+    """How the token of one row is drawn: a function of the logits and these numbers alone.
+
+    ``allowed``: bit i % 32 of word i // 32 set allows token i, ceil(vocab / 32) words; None allows
+    all.
+    """
 
     temperature: float  # 0: greedy
     seed: int
     position: int  # of the token that is drawn, in its sequence
     choice: int = 0
+    allowed: NDArray[np.uint32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +41,37 @@ class TokenLogprob:
     rank: int
 
 
-def sample(logits: NDArray[np.float32], rows: Sequence[SampledRow]) -> list[int]:
-    """Draws one token for each row of ``logits`` (R, vocab).
+class Sampler:
+    """Draws tokens on a team of threads, which it shares with whoever computed the logits."""
 
-    Greedy rows take the highest logit, the lowest id among equals. Others take the highest of
-    logit / temperature plus Gumbel noise keyed by (seed, choice, position, token), so the draw does
-    not depend on other rows. A row without a finite maximum (NaN) gives -1.
-    """
-    tokens = _native.sample_rows(
-        logits,
-        np.array([row.temperature for row in rows], np.float32),
-        np.array([row.seed for row in rows], np.uint64),
-        np.array([row.choice for row in rows], np.uint32),
-        np.array([row.position for row in rows], np.uint32),
-    )
-    return [int(token) for token in tokens]
+    def __init__(self, threads: _native.ThreadPool | None = None) -> None:
+        self._native = _native.RowSampler(threads)
+
+    def draw(
+        self,
+        logits: NDArray[np.float32],
+        rows: Sequence[SampledRow],
+        indices: Sequence[int] | None = None,
+    ) -> list[int]:
+        """Draws one token for each of ``rows``, from row ``indices[i]`` of ``logits`` (any, vocab).
+
+        Without ``indices`` rows and logits go in pairs. Greedy rows take the highest logit, the
+        lowest id among equals. Others take the highest of logit / temperature plus Gumbel noise
+        keyed by (seed, choice, position, token), so the draw does not depend on other rows. A row
+        without a token gives ``NOT_FINITE`` or ``NOTHING_ALLOWED``.
+        """
+        tokens = self._native.draw(
+            logits,
+            np.arange(len(rows), dtype=np.int32)
+            if indices is None
+            else np.array(indices, np.int32),
+            np.array([row.temperature for row in rows], np.float32),
+            np.array([row.seed for row in rows], np.uint64),
+            np.array([row.choice for row in rows], np.uint32),
+            np.array([row.position for row in rows], np.uint32),
+            [row.allowed for row in rows],
+        )
+        return [int(token) for token in tokens]
 
 
 def top_logprobs(logits: NDArray[np.float32], chosen: int, n: int) -> list[TokenLogprob]:
@@ -52,7 +79,7 @@ def top_logprobs(logits: NDArray[np.float32], chosen: int, n: int) -> list[Token
 
     ``logits``: one row (vocab,). Ordered by (value descending, id ascending).
     """
-    log_sum = np.float32(_native.log_sum_exp(logits))
+    log_sum = np.float32(_native.log_sum_exp(_native.isa(), logits))
     rank = int(np.count_nonzero(logits > logits[chosen])) + int(
         np.count_nonzero(logits[:chosen] == logits[chosen])
     )
