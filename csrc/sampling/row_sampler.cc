@@ -44,11 +44,29 @@ void RowSampler::draw(const float* logits, int32_t width, const std::vector<RowT
                       int32_t* tokens) {
   each(static_cast<int32_t>(rows.size()), width, [&](int32_t i, const SamplingScratch& scratch) {
     const RowToDraw& r = rows[static_cast<size_t>(i)];
-    const LogitRow row = {logits + static_cast<size_t>(r.row) * static_cast<size_t>(width), width,
-                          r.allowed};
+    LogitRow row = {logits + static_cast<size_t>(r.row) * static_cast<size_t>(width), width,
+                    r.allowed};
     Filters filters;
+    std::vector<TokenValue> edits;
+    if (r.controls != nullptr) {
+      filters = r.controls->settings().filters;
+      r.controls->edits(row.logits, edits);
+      row.edits = edits.data();
+      row.num_edits = static_cast<int32_t>(edits.size());
+    }
     filters.temperature = r.temperature;
     tokens[i] = kernels_.choose(row, filters, r.key, scratch);
+  });
+}
+
+void RowSampler::logprobs(const float* logits, int32_t width, const std::vector<RowToReport>& rows,
+                          TokenValue* best, size_t stride, ChosenLogprob* of_chosen) {
+  each(static_cast<int32_t>(rows.size()), width, [&](int32_t i, const SamplingScratch& scratch) {
+    const size_t at = static_cast<size_t>(i);
+    const RowToReport& r = rows[at];
+    const float* row = logits + static_cast<size_t>(r.row) * static_cast<size_t>(width);
+    if (!kernels_.logprobs(row, width, r.chosen, r.n, best + at * stride, of_chosen + at, scratch))
+      of_chosen[at] = {0.0f, 0};
   });
 }
 

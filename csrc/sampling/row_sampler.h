@@ -1,4 +1,4 @@
-// Draws the tokens of a batch of rows, each row by one thread.
+// Draws the tokens of a batch of rows, and reports their log probabilities, each row by one thread.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 
 #include "core/threads.h"
 #include "kernels/sampling/sampling.h"
+#include "sampling/controls.h"
 #include "sampling/scratch.h"
 
 namespace farthing {
@@ -15,7 +16,14 @@ struct RowToDraw {
   int32_t row;
   float temperature;
   NoiseKey key;
-  const uint32_t* allowed;  // or null
+  const uint32_t* allowed;   // or null
+  const Controls* controls;  // or null: no filter and no edit
+};
+
+struct RowToReport {
+  int32_t row;
+  int32_t chosen;
+  int32_t n;  // likeliest tokens wanted
 };
 
 class RowSampler {
@@ -28,6 +36,11 @@ class RowSampler {
   // logits (any, width); tokens[i] belongs to rows[i]. One caller at a time.
   void draw(const float* logits, int32_t width, const std::vector<RowToDraw>& rows,
             int32_t* tokens);
+
+  // Of rows[i] the n likeliest tokens into best + i * stride and the chosen one's place; rank 0, and
+  // nothing else, for a row with a NaN or without a finite maximum.
+  void logprobs(const float* logits, int32_t width, const std::vector<RowToReport>& rows,
+                TokenValue* best, size_t stride, ChosenLogprob* of_chosen);
 
  private:
   // Calls task(i, scratch) for i < count, on all threads; rethrows what a task throws.

@@ -190,9 +190,33 @@ class Program:
 class RowSampler:
     def __init__(self, pool: ThreadPool | None) -> None: ...
 
-    def draw(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperatures: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], seeds: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], choices: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], allowed: Sequence[Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]) -> NDArray[numpy.int32]:
+    def draw(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperatures: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], seeds: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], choices: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], allowed: Sequence[Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None], controls: Sequence[Controls | None]) -> NDArray[numpy.int32]:
         """
-        Tokens of rows `rows` of logits (any, vocab); -1 where a logit is NaN or none is finite, -2 where nothing is allowed. allowed: a packed bit mask or None for each.
+        Tokens of rows `rows` of logits (any, vocab); -1 where a logit is NaN or none is finite, -2 where nothing is allowed. allowed: a packed bit mask or None for each; controls: Controls or None for each.
+        """
+
+    def logprobs(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], chosen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], counts: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple:
+        """
+        (log probability of chosen (R,), its rank (R,), the counts[i] likeliest tokens and their log probabilities (R, max counts)) of rows `rows`; rank 0 where a logit is NaN or the highest is not finite. Tokens beyond counts[i] are -1.
+        """
+
+class SequenceBreakers:
+    def __init__(self, vocab_size: int, sequences: Sequence[Sequence[int]]) -> None: ...
+
+class Controls:
+    """What a request's parameters do to its logits."""
+
+    def __init__(self, vocab_size: int, prompt: Sequence[int], *, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, repetition: float = 1.0, presence: float = 0.0, frequency: float = 0.0, dry_multiplier: float = 0.0, dry_base: float = 1.75, dry_allowed_length: int = 2, dry_last_n: int = -1, dry_breakers: SequenceBreakers | None = None, bias: Sequence[tuple[int, float]] = [], bad_words: Sequence[Sequence[int]] = [], end_tokens: Sequence[int] = [], min_tokens: int = 0) -> None: ...
+
+    @property
+    def num_generated(self) -> int: ...
+
+    def append(self, token: int) -> None:
+        """A token was generated."""
+
+    def edits(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> list[tuple[int, float]]:
+        """
+        (token, value) of every token whose value may differ from its logit, ascending.
         """
 
 def choose(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, seed: int = 0, choice: int = 0, position: int = 0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, allowed: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, edits: Sequence[tuple[int, float]] = []) -> int: ...
