@@ -134,6 +134,16 @@ FARTHING_BIND(sampling) {
       nb::arg("isa"), nb::arg("seed"), nb::arg("choice"), nb::arg("position"),
       nb::arg("first_token"), nb::arg("count"), ComputeGuard());
   m.def(
+      "gumbel_of_words",
+      [](const std::string& isa, InArray<uint32_t, 1> x, InArray<uint32_t, 1> z) {
+        require(x.shape(0) == z.shape(0), "x and z must be of one length");
+        OutArray<float> out = new_array<float>({x.shape(0)});
+        sampling_kernels(isa_argument(isa))
+            .gumbel_of_words(x.data(), z.data(), static_cast<int32_t>(x.shape(0)), out.data());
+        return out;
+      },
+      nb::arg("isa"), nb::arg("x"), nb::arg("z"), ComputeGuard());
+  m.def(
       "philox",
       [](const std::string& isa, uint64_t key, InArray<uint32_t, 1> counter, uint32_t count) {
         require(counter.shape(0) == 4, "a counter has four words");

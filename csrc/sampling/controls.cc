@@ -103,6 +103,7 @@ float Controls::changed(float x, const Count* count, const Change* change) const
 void Controls::edits(const float* logits, std::vector<TokenValue>& out) const {
   out.clear();
   const std::vector<Change> list = changes();
+  out.reserve(counts_.size() + list.size());
   const Count* count = counts_.data();
   const Count* const counts_end = count + counts_.size();
   const Change* change = list.data();

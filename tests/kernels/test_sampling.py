@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -73,6 +74,26 @@ def test_gumbel_noise_follows_its_words(isa: str) -> None:
     assert abs(float(noise.var()) - np.pi**2 / 6) < 5 * np.sqrt(4.4 * (np.pi**2 / 6) ** 2 / count)
     shifted = native.gumbel(isa, seed, choice, position, 1000, 50)
     assert same_bits(shifted, noise[1000:1050])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_both_ends_of_the_noise_are_fine(isa: str) -> None:
+    """Words near all ones and all zeros, where 32 bits would leave steps or repeat themselves."""
+    near = np.array([0, 1, 2, 3, 100, 65_535, 2**20, 2**24 + 1, 2**31], np.uint32)
+    edges = np.concatenate([near, ~near])
+    x, z = (grid.reshape(-1) for grid in np.meshgrid(edges, edges))
+    noise = native.gumbel_of_words(isa, x, z)
+    with mpmath.workdps(40):
+        for got, first, second in zip(noise, x.tolist(), z.tolist(), strict=True):
+            u = mpmath.mpf((first << 32) + (second | 1)) / 2**64
+            exact = -mpmath.log(-mpmath.log(u))
+            spacing = np.spacing(np.float32(max(abs(float(exact)), 2.0)))
+            assert abs(float(got - exact)) <= 2 * float(spacing), (first, second)
+    assert noise.max() > 44
+    assert noise.min() < -3.7
+    rising = np.array([0, 1, 2, 3], np.uint32)
+    high = native.gumbel_of_words(isa, np.full(4, 2**32 - 1, np.uint32), rising << 30)
+    assert (np.diff(high) > 0).all(), "the second word tells tokens apart where the first cannot"
 
 
 def test_noise_depends_on_seed_choice_position_and_token() -> None:

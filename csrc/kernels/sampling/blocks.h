@@ -55,6 +55,24 @@ class Blocks {
     }
   }
 
+  // Calls body(values, p, first column), p the same sixteen in memory, for every sixteen values of
+  // the blocks whose maxima visit(sixteen maxima) says.
+  template <class Visit, class Body>
+  FARTHING_INLINE void each(Visit visit, Body body) const {
+    for (int32_t group = 0; group < count_; group += 16) {
+      const int32_t present = count_ - group < 16 ? count_ - group : 16;
+      uint32_t wanted =
+          mask_bits(visit(load(scratch_.maxima + group))) & ((uint32_t{1} << present) - 1);
+      for (; wanted != 0; wanted &= wanted - 1) {
+        const int32_t block = group + __builtin_ctz(wanted);
+        float x[kBlockColumns];
+        values(block, x);
+        for (int32_t i = 0; i < kBlockColumns; i += 16)
+          body(load(x + i), x + i, block * kBlockColumns + i);
+      }
+    }
+  }
+
   // The first token of the order, when top is the highest value.
   int32_t first() const {
     const Lanes top = broadcast(top_);

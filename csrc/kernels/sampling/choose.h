@@ -56,7 +56,7 @@ inline int32_t draw_from_row(const Blocks& blocks, float temperature, const Nois
   const Lanes bound = broadcast(kHighestNoise);
   BestScore best{0.0f, blocks.first()};
   float noise[16];
-  store(noise, token_noise(key, best.token));
+  store(noise, token_noise(key, tokens_from(best.token)));
   best.score = noise[0];
   for (int32_t group = 0; group < blocks.count(); group += 16) {
     float reach[16];  // the highest score that a block may have
@@ -73,7 +73,9 @@ inline int32_t draw_from_row(const Blocks& blocks, float temperature, const Nois
         const uint32_t able = ~mask_bits(less(height + bound, broadcast(best.score))) & 0xffff;
         if (able == 0) continue;
         const int32_t first = block * kBlockColumns + i;
-        best.offer(height + token_noise(key, first), able,
+        const PhiloxWords words = token_words(key, tokens_from(first));
+        if ((mask_bits(may_reach(height, words, broadcast(best.score))) & able) == 0) continue;
+        best.offer(height + gumbel(words.word[0], words.word[1]), able,
                    [first](int32_t lane) { return first + lane; });
       }
     }
@@ -117,7 +119,19 @@ inline int32_t keep(const LogitRow& row, const Filters& filters, const SamplingS
 inline void gumbel_row(const NoiseKey& key, uint32_t first_token, int32_t count, float* out) {
   for (int32_t i = 0; i < count; i += 16)
     store_first(out + i, count - i < 16 ? count - i : 16,
-                token_noise(key, static_cast<int32_t>(first_token) + i));
+                token_noise(key, tokens_from(static_cast<int32_t>(first_token) + i)));
+}
+
+inline void gumbel_of_words(const uint32_t* x, const uint32_t* z, int32_t count, float* out) {
+  for (int32_t i = 0; i < count; i += 16) {
+    const int32_t present = count - i < 16 ? count - i : 16;
+    uint32_t both[2][16] = {};
+    for (int32_t j = 0; j < present; ++j) {
+      both[0][j] = x[i + j];
+      both[1][j] = z[i + j];
+    }
+    store_first(out + i, present, gumbel(load_ints(both[0]), load_ints(both[1])));
+  }
 }
 
 inline void philox_rows(uint64_t key, const uint32_t counter[4], int32_t count, uint32_t* out) {
@@ -135,7 +149,7 @@ inline void philox_rows(uint64_t key, const uint32_t counter[4], int32_t count, 
   }
 }
 
-inline constexpr SamplingKernels kSampling = {choose,   keep,       log_sum_exp,
-                                              logprobs, gumbel_row, philox_rows};
+inline constexpr SamplingKernels kSampling = {choose,     keep,            log_sum_exp, logprobs,
+                                              gumbel_row, gumbel_of_words, philox_rows};
 
 }  // namespace farthing::FARTHING_ISA

@@ -31,6 +31,11 @@ inline float log_sum_exp(const float* logits, int32_t width) {
   return top - top != 0.0f ? top : log_sum_exp_below(logits, width, top);
 }
 
+// Lanes below `count`, none if it is negative.
+FARTHING_INLINE uint32_t bits_below(int32_t count) {
+  return count <= 0 ? 0 : (count >= 16 ? 0xffff : (uint32_t{1} << count) - 1);
+}
+
 // How many tokens come before one in the order.
 inline int32_t tokens_before(const LogitRow& row, const Blocks& blocks, int32_t token) {
   const float value = row.logits[token];
@@ -41,12 +46,13 @@ inline int32_t tokens_before(const LogitRow& row, const Blocks& blocks, int32_t 
     for (; reaching != 0; reaching &= reaching - 1) {
       const int32_t block = group + __builtin_ctz(reaching);
       if (block >= blocks.count()) break;
-      float x[kBlockColumns];
-      blocks.values(block, x);
-      const int32_t begin = block * kBlockColumns;
-      const int32_t columns = row.width - begin < kBlockColumns ? row.width - begin : kBlockColumns;
-      for (int32_t i = 0; i < columns; ++i)
-        before += x[i] > value || (x[i] == value && begin + i < token);
+      for (int32_t i = 0; i < kBlockColumns; i += 16) {
+        const int32_t begin = block * kBlockColumns + i;
+        const uint32_t present = bits_below(row.width - begin);
+        const Lanes x = allowed_lanes(row, begin);
+        const uint32_t equals = mask_bits(equal(x, broadcast(value))) & bits_below(token - begin);
+        before += __builtin_popcount((mask_bits(less(broadcast(value), x)) | equals) & present);
+      }
     }
   }
   return before;

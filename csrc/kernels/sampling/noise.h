@@ -47,16 +47,30 @@ FARTHING_INLINE Lanes gumbel(IntLanes x, IntLanes z) {
 // No noise is above this.
 inline constexpr float kHighestNoise = 44.5f;
 
-FARTHING_INLINE Lanes token_noise(const NoiseKey& key, IntLanes tokens) {
+FARTHING_INLINE PhiloxWords token_words(const NoiseKey& key, IntLanes tokens) {
   const PhiloxWords counter = {
       {broadcast_int(key.choice), broadcast_int(key.position), tokens,
        broadcast_int(static_cast<uint32_t>(NoisePurpose::token))}};
-  const PhiloxWords words = philox(counter, key.seed);
+  return philox(counter, key.seed);
+}
+
+FARTHING_INLINE IntLanes tokens_from(int32_t first) {
+  return iota() + broadcast_int(static_cast<uint32_t>(first));
+}
+
+FARTHING_INLINE Lanes token_noise(const NoiseKey& key, IntLanes tokens) {
+  const PhiloxWords words = token_words(key, tokens);
   return gumbel(words.word[0], words.word[1]);
 }
 
-FARTHING_INLINE Lanes token_noise(const NoiseKey& key, int32_t first_token) {
-  return token_noise(key, iota() + broadcast_int(static_cast<uint32_t>(first_token)));
+// Lanes whose height + noise may be `score` or more, told without a logarithm: the noise is below
+// -log(1 - u), so it takes 1 - u < exp(height - score). A hundredth covers every rounding here and
+// in the noise.
+FARTHING_INLINE Mask may_reach(Lanes height, const PhiloxWords& words, Lanes score) {
+  const IntLanes ones = broadcast_int(0xffffffff);
+  const Lanes rest = unsigned_to_float(words.word[0] ^ ones) * broadcast(0x1p-32f);  // less is cut
+  const Lanes most = exp_of_nonpositive((height - score) + broadcast(0.01f));
+  return not_less(most, rest);
 }
 
 }  // namespace farthing::FARTHING_ISA

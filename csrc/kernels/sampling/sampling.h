@@ -105,6 +105,8 @@ struct SamplingKernels {
                    ChosenLogprob* of_chosen, const SamplingScratch& scratch);
   // The Gumbel variates of tokens first_token, first_token + 1, ...
   void (*gumbel_row)(const NoiseKey& key, uint32_t first_token, int32_t count, float* out);
+  // The Gumbel variates that the words x[i], z[i] give.
+  void (*gumbel_of_words)(const uint32_t* x, const uint32_t* z, int32_t count, float* out);
   // The four Philox words of counters (c0, c1, c2 + i, c3), i < count: out (count, 4).
   void (*philox_rows)(uint64_t key, const uint32_t counter[4], int32_t count, uint32_t* out);
 };
