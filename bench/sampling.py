@@ -1,10 +1,11 @@
-"""Sampling 32 rows of 152 k logits on two threads, in turns with a plain read of the same bytes.
+"""Sampling rows of 152 k logits on two threads, in turns with a plain read of the same bytes.
 
     python bench/sampling.py [--rows 32] [--width 151936] [--threads 2] [--rounds 200]
 
 Each round times every case once, so that what the machine does to one it does to all. Prints least
-and median milliseconds of each, and the median of the rounds' ratios to the read. The logits are
-normal with a long tail, as those of a trained model are; the histories have 1,000 tokens.
+and median milliseconds of each, and the median of the rounds' ratios to the read. Probabilities fall
+with the rank's power of 1.5: 95 % lie in some 240 tokens. The "broad" rows are normal instead, and
+95 % of them lie in 14,000 tokens. The histories have 1,000 tokens.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from farthing.sampling.sampler import Sampler
 from farthing.sampling.vocabulary import SamplingVocabulary
 
 PENALTIES = {"repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": 0.1}
-CASES: dict[str, dict[str, float]] = {
+CASES: dict[str, dict[str, float]] = {  # by name; "broad" in the name asks for broad rows
     "greedy": {"temperature": 0},
     "top-k 40, top-p 0.95, penalties": {"top_k": 40, "top_p": 0.95, **PENALTIES},
     "top-p 0.95": {"top_p": 0.95},
     "min-p 0.05": {"min_p": 0.05},
     "typical-p 0.9": {"typical_p": 0.9},
     "temperature 1 alone": {},
-    "DRY": {"temperature": 0, "dry_multiplier": 0.8},
+    "DRY, greedy": {"temperature": 0, "dry_multiplier": 0.8},
+    "top-p 0.95, broad": {"top_p": 0.95},
+    "typical-p 0.9, broad": {"typical_p": 0.9},
 }
 
 
@@ -75,9 +78,14 @@ def main() -> None:
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     shape = (options.rows, options.width)
-    logits = (rng.standard_normal(shape) * 2.5 + rng.exponential(0.8, shape)).astype(np.float32)
+    broad = (rng.standard_normal(shape) * 2.5 + rng.exponential(0.8, shape)).astype(np.float32)
+    ranks = rng.permuted(np.broadcast_to(np.arange(1, options.width + 1), shape), axis=1)
+    logits = (-1.5 * np.log(ranks)).astype(np.float32)
     threads = thread_team(options.threads)
-    run = {name: drawing(logits, threads, settings) for name, settings in CASES.items()}
+    run = {
+        name: drawing(broad if "broad" in name else logits, threads, settings)
+        for name, settings in CASES.items()
+    }
     sampler = Sampler(threads)
     everyone = list(range(options.rows))
     run["20 log probabilities"] = lambda: sampler.logprobs(

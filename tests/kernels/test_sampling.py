@@ -61,10 +61,20 @@ def test_philox_counts_tokens_in_the_third_word(isa: str) -> None:
 def test_gumbel_noise_follows_its_words(isa: str) -> None:
     seed, choice, position, count = 2**63 + 12345, 2, 77, 200_003
     noise = native.gumbel(isa, seed, choice, position, 0, count)
-    words = native.philox(isa, seed, np.array([choice, position, 0, 0], np.uint32), count)
-    first, second = (~words[:, :2]).T.astype(np.float64)
-    rest = first / 2**32 + (second + (second % 2 == 0)) / 2**64  # 1 - u
-    exact = -np.log(-np.log1p(-rest))
+    tokens = np.arange(count)
+    counters, place = tokens // 64 * 16 + tokens % 16, tokens // 16 % 4
+    first, second = (
+        native.philox(isa, seed, np.array([choice, position, 0, purpose], np.uint32), count)
+        for purpose in (0, 1)
+    )
+    x, z = first[counters, place], second[counters, place]
+    u, rest = x.astype(np.float64) / 2**32, (~x).astype(np.float64) / 2**32  # rest = 1 - u
+    low, high = x < 2**24, ~x < 2**24
+    assert low.any()
+    assert high.any()
+    u[low] += (z[low] | 1).astype(np.float64) / 2**64
+    rest[high] += (~z[high] | 1).astype(np.float64) / 2**64
+    exact = -np.log(-np.where(low, np.log(u), np.log1p(-rest)))
     spacing = np.spacing(np.abs(exact).astype(np.float32))
     assert (np.abs(noise - exact) <= np.maximum(spacing, 2.0**-22)).all()  # 1 ulp, of 2 at least
     assert np.isfinite(noise).all()
@@ -85,7 +95,8 @@ def test_both_ends_of_the_noise_are_fine(isa: str) -> None:
     noise = native.gumbel_of_words(isa, x, z)
     with mpmath.workdps(40):
         for got, first, second in zip(noise, x.tolist(), z.tolist(), strict=True):
-            u = mpmath.mpf((first << 32) + (second | 1)) / 2**64
+            fine = min(first, 2**32 - 1 - first) < 2**24
+            u = mpmath.mpf((first << 32) + (second | 1 if fine else 0)) / 2**64
             exact = -mpmath.log(-mpmath.log(u))
             spacing = np.spacing(np.float32(max(abs(float(exact)), 2.0)))
             assert abs(float(got - exact)) <= 2 * float(spacing), (first, second)

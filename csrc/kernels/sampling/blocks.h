@@ -73,6 +73,21 @@ class Blocks {
     }
   }
 
+  // A value that at least k <= count() blocks reach: the k-th largest maximum.
+  float reached_by(int32_t k) const {
+    const int32_t groups = (count_ + 15) / 16;
+    float* ranked = scratch_.ranked;
+    int32_t n = 0;
+    float least = -infinity();
+    if (k <= groups) {  // the best of each sixteen bound it, and most maxima are below that
+      for (int32_t g = 0; g < groups; ++g) ranked[g] = largest(load(scratch_.maxima + 16 * g));
+      least = kth_largest(ranked, groups, k);
+    }
+    for (int32_t b = 0; b < count_; ++b)
+      if (scratch_.maxima[b] >= least) ranked[n++] = scratch_.maxima[b];
+    return kth_largest(ranked, n, k);
+  }
+
   // The first token of the order, when top is the highest value.
   int32_t first() const {
     const Lanes top = broadcast(top_);
@@ -135,11 +150,23 @@ class Blocks {
     scratch_.first_edit[count_] = e;
     for (e = 0; e < row_.num_edits;) {
       const int32_t block = row_.edits[e].token / kBlockColumns;
-      float x[kBlockColumns];
-      values(block, x);
-      scratch_.maxima[block] =
-          largest(maximum(maximum(load(x), load(x + 16)), maximum(load(x + 32), load(x + 48))));
-      e = scratch_.first_edit[block + 1];
+      const int32_t end = scratch_.first_edit[block + 1];
+      const float before = scratch_.maxima[block];
+      float best = before;
+      bool lowered = false;  // the maximum itself: another value of the block takes its place
+      for (; e < end; ++e) {
+        const TokenValue& edit = row_.edits[e];
+        if (!is_allowed(row_, edit.token)) continue;
+        if (edit.value > best) best = edit.value;
+        lowered |= edit.value < before && row_.logits[edit.token] == before;
+      }
+      if (lowered && best == before) {
+        float x[kBlockColumns];
+        values(block, x);
+        best =
+            largest(maximum(maximum(load(x), load(x + 16)), maximum(load(x + 32), load(x + 48))));
+      }
+      scratch_.maxima[block] = best;
     }
   }
 

@@ -68,14 +68,18 @@ inline int32_t draw_from_row(const Blocks& blocks, float temperature, const Nois
       if (reach[block - group] < best.score) continue;
       float x[kBlockColumns];
       blocks.values(block, x);
+      const PhiloxWords words = noise_words(key, block_counters(block), NoisePurpose::token);
       for (int32_t i = 0; i < kBlockColumns; i += 16) {
         const Lanes height = heights(load(x + i));
+        const IntLanes word = words.word[i / 16];
         const uint32_t able = ~mask_bits(less(height + bound, broadcast(best.score))) & 0xffff;
         if (able == 0) continue;
         const int32_t first = block * kBlockColumns + i;
-        const PhiloxWords words = token_words(key, tokens_from(first));
-        if ((mask_bits(may_reach(height, words, broadcast(best.score))) & able) == 0) continue;
-        best.offer(height + gumbel(words.word[0], words.word[1]), able,
+        if ((mask_bits(may_reach(height, word, broadcast(best.score))) & able) == 0) continue;
+        const auto finer = [&] {
+          return noise_words(key, block_counters(block), NoisePurpose::token_finer).word[i / 16];
+        };
+        best.offer(height + gumbel(word, finer), able,
                    [first](int32_t lane) { return first + lane; });
       }
     }
@@ -94,7 +98,12 @@ inline int32_t draw_from_candidates(const Candidate* candidates, int32_t n, cons
       height[j] = c.height;
       token[j] = static_cast<uint32_t>(c.token);
     }
-    best.offer(load(height) + token_noise(key, load_ints(token)), (uint32_t{1} << count) - 1,
+    const Lanes heights = load(height);
+    const TokenWords words(key, load_ints(token));
+    const IntLanes word = words(NoisePurpose::token);
+    if (i > 0 && mask_bits(may_reach(heights, word, broadcast(best.score))) == 0) continue;
+    const auto finer = [&] { return words(NoisePurpose::token_finer); };
+    best.offer(heights + gumbel(word, finer), (uint32_t{1} << count) - 1,
                [&token](int32_t lane) { return static_cast<int32_t>(token[lane]); });
   }
   return best.token;
@@ -130,7 +139,8 @@ inline void gumbel_of_words(const uint32_t* x, const uint32_t* z, int32_t count,
       both[0][j] = x[i + j];
       both[1][j] = z[i + j];
     }
-    store_first(out + i, present, gumbel(load_ints(both[0]), load_ints(both[1])));
+    store_first(out + i, present,
+                gumbel(load_ints(both[0]), [&both] { return load_ints(both[1]); }));
   }
 }
 

@@ -30,9 +30,7 @@ inline int32_t gather_all(const Blocks& blocks, Candidate* out) {
 // more than k blocks.
 inline int32_t gather_best_blocks(const Blocks& blocks, int32_t k, const SamplingScratch& scratch) {
   if (k >= blocks.count()) return gather_all(blocks, scratch.candidates);
-  for (int32_t b = 0; b < blocks.count(); b += 16)
-    store(scratch.ranked + b, load(scratch.maxima + b));
-  const float least = kth_largest(scratch.ranked, blocks.count(), k);
+  const float least = blocks.reached_by(k);
   const auto high = [least](Lanes value) { return not_less(value, broadcast(least)); };
   return gather(blocks, high, high, scratch.candidates);
 }

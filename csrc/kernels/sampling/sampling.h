@@ -24,7 +24,7 @@
 namespace farthing {
 
 // Last word of the counter: numbers drawn for different ends never coincide.
-enum class NoisePurpose : uint32_t { token = 0 };
+enum class NoisePurpose : uint32_t { token = 0, token_finer = 1 };
 
 // Why a row has no token.
 inline constexpr int32_t kNotFinite = -1;       // a logit is NaN, or none is finite
@@ -83,12 +83,13 @@ struct ChosenLogprob {
 // The noise of one (seed, choice, position, token) is a pure function of the four.
 //
 // Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011), counter words (choice, position, token, purpose), key words (low half of seed, high
-// half). Of the four result words the first two, x and z, give u = x / 2^32 + (z | 1) / 2^64 and
-// 1 - u = ~x / 2^32 + (~z | 1) / 2^64, so u is never 0 or 1 and both ends are equally fine: 32 bits
-// would give a token of probability 2^-32 or less no share or twice its own, and a vocabulary has
-// room for 10^5 of them. The Gumbel variate is -log(-log u), with log1p's precision where u is near
-// 1: between -3.8 and 44.4.
+// SC 2011), counter words (choice, position, token / 64 * 16 + token % 16, purpose), key words (low
+// half of seed, high half): word token / 16 % 4 of the result is the token's own, x, and with purpose
+// token_finer another, z. u = x / 2^32 and 1 - u = ~x / 2^32; where x < 2^24, u is (z | 1) / 2^64
+// more, and where ~x < 2^24, 1 - u is (~z | 1) / 2^64 more. So u is never 0 or 1 and has a float's
+// precision at both ends: 32 bits would give a token of probability 2^-32 or less no share or twice
+// its own, and a vocabulary has room for 10^5 of them. The Gumbel variate is -log(-log u), with
+// log1p's precision where u is near 1: between -3.8 and 44.4.
 struct SamplingKernels {
   // The token of a row, kNotFinite or kNothingAllowed. An infinite top is chosen without noise.
   int32_t (*choose)(const LogitRow& row, const Filters& filters, const NoiseKey& key,
