@@ -80,7 +80,7 @@ def main() -> None:
     shape = (options.rows, options.width)
     broad = (rng.standard_normal(shape) * 2.5 + rng.exponential(0.8, shape)).astype(np.float32)
     ranks = rng.permuted(np.broadcast_to(np.arange(1, options.width + 1), shape), axis=1)
-    logits = (-1.5 * np.log(ranks)).astype(np.float32)
+    logits = np.ascontiguousarray(-1.5 * np.log(ranks), np.float32)
     threads = thread_team(options.threads)
     run = {
         name: drawing(broad if "broad" in name else logits, threads, settings)
