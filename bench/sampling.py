@@ -3,9 +3,9 @@
     python bench/sampling.py [--rows 32] [--width 151936] [--threads 2] [--rounds 200]
 
 Each round times every case once, so that what the machine does to one it does to all. Prints least
-and median milliseconds of each, and the median of the rounds' ratios to the read. Probabilities fall
-with the rank's power of 1.5: 95 % lie in some 240 tokens. The "broad" rows are normal instead, and
-95 % of them lie in 14,000 tokens. The histories have 1,000 tokens.
+and median milliseconds of each, and the median of the rounds' ratios to the read. Probabilities
+fall with the rank's power of 1.5: 95 % lie in some 240 tokens. The "broad" rows are normal instead,
+and 95 % of them lie in 14,000 tokens. The histories have 1,000 tokens.
 """
 
 from __future__ import annotations
