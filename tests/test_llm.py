@@ -22,7 +22,6 @@ from farthing.errors import (
     ModelFormatError,
     ModelNotFoundError,
 )
-from farthing.sampling.sampler import top_logprobs
 from support.tiny_adapters import make_tiny_adapter
 from support.tiny_models import make_tiny_model
 
@@ -133,11 +132,6 @@ def test_a_stream_collected_in_the_middle_of_a_step_disturbs_nobody(llm: LLM) ->
     llm.generate(PROMPT, GREEDY)
     assert not llm.engine.has_work
     assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
-
-
-def test_more_logprobs_than_tokens_are_all_there_are(llm: LLM) -> None:
-    logits = np.array([1.0, 3.0, 2.0], np.float32)
-    assert [entry.token_id for entry in top_logprobs(logits, 2, 20)] == [2, 1, 0]
 
 
 def test_threads_share_the_engine_and_each_gets_its_own_answer(llm: LLM) -> None:

@@ -7,9 +7,10 @@
 //   Lanes     load, load_first, store, store_first, broadcast, + - * /, fma, maximum, sum, largest,
 //             sum_of_rows, largest_of_rows; store of Half rounds to nearest even, beyond the range
 //             to infinity
-//   IntLanes  store_ints, broadcast_int, iota, + - & | ^, shifts, multiply_wide, as_int, as_float,
+//   IntLanes  load_ints, store_ints, broadcast_int, iota, + - & | ^, shifts, multiply_wide, as_int, as_float,
 //             round_to_int, to_float
-//   Mask      less, not_less, equal, unordered, first_lanes, |, and_not, select, keep, mask_bits
+//   Mask      less, not_less, equal, unordered, first_lanes, |, and_not, select, keep, mask_bits,
+//             mask_of (bit i of its low 16 is lane i)
 //
 // Lane i of every result depends on lane i of the operands, except in sum and largest:
 //   sum      joins lanes 8 apart, then 4, 2 and 1; so do the rows of sum_of_rows

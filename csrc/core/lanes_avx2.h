@@ -130,6 +130,10 @@ FARTHING_INLINE IntLanes iota() {
   return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
           _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
 }
+FARTHING_INLINE IntLanes load_ints(const uint32_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+}
 FARTHING_INLINE void store_ints(uint32_t* p, IntLanes x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.low);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.high);
@@ -214,6 +218,13 @@ FARTHING_INLINE Lanes keep(Mask mask, Lanes x) {
 FARTHING_INLINE uint32_t mask_bits(Mask mask) {  // bit i is lane i
   return static_cast<uint32_t>(_mm256_movemask_ps(mask.low)) |
          static_cast<uint32_t>(_mm256_movemask_ps(mask.high)) << 8;
+}
+FARTHING_INLINE Mask mask_of(uint32_t bits) {
+  const __m256i all = _mm256_set1_epi32(static_cast<int32_t>(bits));
+  const __m256i low = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i high = _mm256_slli_epi32(low, 8);
+  return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, low), low)),
+          _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, high), high))};
 }
 
 }  // namespace farthing::FARTHING_ISA

@@ -106,6 +106,7 @@ FARTHING_INLINE IntLanes broadcast_int(uint32_t x) {
 FARTHING_INLINE IntLanes iota() {
   return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
 }
+FARTHING_INLINE IntLanes load_ints(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
 FARTHING_INLINE void store_ints(uint32_t* p, IntLanes x) { _mm512_storeu_si512(p, x.v); }
 FARTHING_INLINE IntLanes operator+(IntLanes a, IntLanes b) { return {_mm512_add_epi32(a.v, b.v)}; }
 FARTHING_INLINE IntLanes operator-(IntLanes a, IntLanes b) { return {_mm512_sub_epi32(a.v, b.v)}; }
@@ -158,5 +159,6 @@ FARTHING_INLINE Lanes select(Mask mask, Lanes yes, Lanes no) {
 }
 FARTHING_INLINE Lanes keep(Mask mask, Lanes x) { return {_mm512_maskz_mov_ps(mask.v, x.v)}; }
 FARTHING_INLINE uint32_t mask_bits(Mask mask) { return mask.v; }  // bit i is lane i
+FARTHING_INLINE Mask mask_of(uint32_t bits) { return {static_cast<__mmask16>(bits)}; }
 
 }  // namespace farthing::FARTHING_ISA

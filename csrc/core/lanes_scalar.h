@@ -111,6 +111,11 @@ FARTHING_INLINE IntLanes iota() {
   FARTHING_EACH_LANE r.v[i] = static_cast<uint32_t>(i);
   return r;
 }
+FARTHING_INLINE IntLanes load_ints(const uint32_t* p) {
+  IntLanes r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
+}
 FARTHING_INLINE void store_ints(uint32_t* p, IntLanes x) { std::memcpy(p, x.v, sizeof x.v); }
 FARTHING_INLINE IntLanes operator+(IntLanes a, IntLanes b) {
   FARTHING_EACH_LANE a.v[i] += b.v[i];
@@ -215,6 +220,11 @@ FARTHING_INLINE uint32_t mask_bits(Mask mask) {  // bit i is lane i
   uint32_t bits = 0;
   FARTHING_EACH_LANE bits |= static_cast<uint32_t>(mask.v[i]) << i;
   return bits;
+}
+FARTHING_INLINE Mask mask_of(uint32_t bits) {
+  Mask r;
+  FARTHING_EACH_LANE r.v[i] = (bits >> i & 1) != 0;
+  return r;
 }
 
 #undef FARTHING_EACH_LANE

@@ -3,7 +3,7 @@ Farthing's native code: kernels, packed matrices and the program player.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, overload
+from typing import Annotated
 
 import numpy
 from numpy.typing import NDArray
@@ -204,19 +204,53 @@ class Program:
 
     def run(self, pool: ThreadPool, kv: KvPool, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], outputs: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]]) -> None: ...
 
-def sample_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], temperatures: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], seeds: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], choices: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+class RowSampler:
+    def __init__(self, pool: ThreadPool | None) -> None: ...
 
-@overload
-def log_sum_exp(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> float: ...
+    def draw(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperatures: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], seeds: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], choices: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], allowed: Sequence[Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None], controls: Sequence[Controls | None]) -> NDArray[numpy.int32]:
+        """
+        Tokens of rows `rows` of logits (any, vocab); -1 where a logit is NaN or none is finite, -2 where nothing is allowed. allowed: a packed bit mask or None for each; controls: Controls or None for each.
+        """
 
-@overload
+    def logprobs(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], chosen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], counts: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple:
+        """
+        (log probability of chosen (R,), its rank (R,), the counts[i] likeliest tokens and their log probabilities (R, max counts)) of rows `rows`; rank 0 where a logit is NaN or the highest is not finite. Tokens beyond counts[i] are -1.
+        """
+
+class SequenceBreakers:
+    def __init__(self, vocab_size: int, sequences: Sequence[Sequence[int]]) -> None: ...
+
+class Controls:
+    """What a request's parameters do to its logits."""
+
+    def __init__(self, vocab_size: int, prompt: Sequence[int], *, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, repetition: float = 1.0, presence: float = 0.0, frequency: float = 0.0, dry_multiplier: float = 0.0, dry_base: float = 1.75, dry_allowed_length: int = 2, dry_last_n: int = -1, dry_breakers: SequenceBreakers | None = None, bias: Sequence[tuple[int, float]] = [], bad_words: Sequence[Sequence[int]] = [], end_tokens: Sequence[int] = [], min_tokens: int = 0) -> None: ...
+
+    @property
+    def num_generated(self) -> int: ...
+
+    def append(self, token: int) -> None:
+        """A token was generated."""
+
+    def edits(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> list[tuple[int, float]]:
+        """
+        (token, value) of every token whose value may differ from its logit, ascending.
+        """
+
+def choose(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, seed: int = 0, choice: int = 0, position: int = 0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, allowed: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, edits: Sequence[tuple[int, float]] = []) -> int: ...
+
+def kept_tokens(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, allowed: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, edits: Sequence[tuple[int, float]] = []) -> NDArray[numpy.int32]:
+    """Ids of the tokens that the filters leave, ascending."""
+
+def row_logprobs(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], chosen: int, n: int) -> tuple[float, int, list[tuple[int, float]]]:
+    """
+    Log probability and rank of `chosen`, and the first n as (token, log probability).
+    """
+
 def log_sum_exp(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> float: ...
 
-def argmax(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int: ...
-
-def sample(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, seed: int, choice: int, position: int) -> int: ...
-
 def gumbel(isa: str, seed: int, choice: int, position: int, first_token: int, count: int) -> NDArray[numpy.float32]: ...
+
+def gumbel_of_words(isa: str, x: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], z: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]: ...
 
 def philox(isa: str, key: int, counter: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], count: int) -> NDArray[numpy.uint32]: ...
 

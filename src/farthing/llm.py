@@ -22,6 +22,7 @@ from farthing.errors import InvalidParameterError
 from farthing.models.adapter import open_adapter
 from farthing.program.native import FloatMode, KvDtype
 from farthing.sampling.params import SamplingParams
+from farthing.sampling.vocabulary import SamplingVocabulary
 from farthing.tokenization.chat import can_chat, chat_template_of, encode_chat
 from farthing.tokenization.chat_template import ChatTemplate, further_variables
 from farthing.tokenization.tokenizer import Tokenizer
@@ -106,6 +107,7 @@ class LLM:
             loaded.runner,
             max_model_len=loaded.max_model_len,
             max_num_seqs=min(max_num_seqs, max_num_batched_tokens),
+            vocabulary=SamplingVocabulary(loaded.tokenizer, loaded.config.vocab_size),
             eos_token_ids=loaded.tokenizer.eos_token_ids,
             use_cache=use_cache,
         )
@@ -153,7 +155,7 @@ class LLM:
     ) -> Iterator[StreamChunk]:
         """Completes one prompt chunk by chunk. Closing the iterator aborts the request."""
         text, ids = self._encode(prompt)
-        return self._stream(self._prepare(text, ids, sampling_params or SamplingParams()))
+        return self._stream(text, ids, sampling_params)
 
     def chat_stream(
         self,
@@ -163,7 +165,7 @@ class LLM:
     ) -> Iterator[StreamChunk]:
         """As :meth:`chat`, chunk by chunk. Closing the iterator aborts the request."""
         ids = self.encode_chat(messages, **template)
-        return self._stream(self._prepare(None, ids, sampling_params or SamplingParams()))
+        return self._stream(None, ids, sampling_params)
 
     def encode_chat(
         self,
@@ -241,11 +243,6 @@ class LLM:
     def _prepare(
         self, prompt: str | None, ids: Sequence[int], params: SamplingParams
     ) -> OutputProcessor:
-        for token in params.stop_token_ids or ():
-            if token >= self.config.vocab_size:
-                raise InvalidParameterError(
-                    f"stop_token_ids: {token} must be below {self.config.vocab_size}"
-                )
         return OutputProcessor(self.engine.make_request(ids, params), prompt, self.tokenizer)
 
     def _submit(self, processor: OutputProcessor) -> None:
@@ -268,7 +265,17 @@ class LLM:
             for processor in processors:
                 self._forget(processor)
 
-    def _stream(self, processor: OutputProcessor) -> Iterator[StreamChunk]:
+    def _stream(
+        self, prompt: str | None, ids: Sequence[int], params: SamplingParams | None
+    ) -> Iterator[StreamChunk]:
+        if params is not None and params.prompt_logprobs is not None:
+            raise InvalidParameterError(
+                f"prompt_logprobs={params.prompt_logprobs}: a stream has no place for them; "
+                "generate and chat do"
+            )
+        return self._chunks(self._prepare(prompt, ids, params or SamplingParams()))
+
+    def _chunks(self, processor: OutputProcessor) -> Iterator[StreamChunk]:
         self._submit(processor)
         try:
             finished = False

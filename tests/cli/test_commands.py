@@ -8,6 +8,7 @@ import pytest
 
 from farthing.cli.conversation.commands import (
     COMMANDS,
+    SETTINGS,
     UnknownCommandError,
     change_setting,
     find_command,
@@ -74,10 +75,34 @@ def test_settings_change_and_show_themselves() -> None:
     for text in ("temperature 0.7", "max_tokens 99", "seed 7", "stop END OF TEXT"):
         change_setting(session, text)
     assert session.sampling.stop == ("END OF TEXT",)
-    assert show_settings(session) == "temperature 0.7\nmax_tokens 99\nseed 7\nstop 'END OF TEXT'"
+    shown = show_settings(session)
+    assert shown.startswith("temperature 0.7\nmax_tokens 99\nseed 7\nstop 'END OF TEXT'\ntop_k 0\n")
     change_setting(session, "seed none")
     change_setting(session, "stop none")
-    assert show_settings(session) == "temperature 0.7\nmax_tokens 99\nseed none\nstop none"
+    shown = show_settings(session)
+    assert shown.startswith("temperature 0.7\nmax_tokens 99\nseed none\nstop none\n")
+    for line in shown.splitlines():  # what is shown can be typed
+        change_setting(session, line)
+    assert show_settings(session) == shown
+
+
+def test_every_setting_can_be_changed_and_reaches_the_engine() -> None:
+    session = Session("m")
+    changed = {
+        "top_k": 40,
+        "top_p": 0.95,
+        "min_p": 0.05,
+        "typical_p": 0.9,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "dry_multiplier": 0.8,
+    }
+    for name, value in changed.items():
+        change_setting(session, f"{name} {value}")
+    params = session.sampling.params()
+    assert {name: getattr(params, name) for name in changed} == changed
+    assert set(SETTINGS) == {*changed, "temperature", "max_tokens", "seed", "stop"}
 
 
 @pytest.mark.parametrize(
@@ -94,6 +119,9 @@ def test_settings_change_and_show_themselves() -> None:
         "max_tokens 1.5",
         "seed x",
         "stop",
+        "top_p 1.5",
+        "top_k 0.5",
+        "repetition_penalty 0",
         "colour red",
     ],
 )

@@ -46,6 +46,30 @@ def test_raw_continues_the_text(farthing: CommandLine, tiny_model: str, llm: LLM
     assert result.stdout != farthing("run", tiny_model, QUESTION, "-n", "12").stdout
 
 
+def test_sampling_options_reach_the_engine(
+    farthing: CommandLine, tiny_model: str, llm: LLM
+) -> None:
+    settings = {
+        "temperature": 1.5,
+        "seed": 11,
+        "top_k": 30,
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "typical_p": 0.95,
+        "repetition_penalty": 1.2,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.25,
+        "dry_multiplier": 0.8,
+    }
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    result = farthing("run", tiny_model, QUESTION, "-n", "12", "--raw", *options)
+    params = SamplingParams(**settings, max_tokens=12)  # type: ignore[arg-type]
+    assert result.stdout == llm.generate(QUESTION, params)[0].outputs[0].text + "\n"
+    refused = farthing("run", tiny_model, QUESTION, "--top-p", "1.5")
+    assert refused.returncode == 2
+    assert "top_p=1.5 must be a number above 0, at most 1" in refused.stderr
+
+
 def test_json_has_everything(farthing: CommandLine, tiny_model: str, llm: LLM) -> None:
     result = farthing("run", tiny_model, QUESTION, "-n", "12", "--json")
     assert (result.returncode, result.stderr) == (0, "")

@@ -6,17 +6,19 @@ import pytest
 
 from farthing.engine.block_pool import BlockPool
 from farthing.engine.request import Request
-from farthing.engine.scheduler import ScheduledRows, Scheduler, blocks_needed
+from farthing.engine.scheduler import MAX_PROMPT_LOGITS, ScheduledRows, Scheduler, blocks_needed
 from farthing.sampling.params import SamplingParams
 
 EOS = 7
 
 
-def make_request(name: str, prompt: int, max_tokens: int = 4) -> Request:
+def make_request(
+    name: str, prompt: int, max_tokens: int = 4, prompt_logprobs: int | None = None
+) -> Request:
     return Request(
         request_id=name,
         prompt_token_ids=tuple(range(100, 100 + prompt)),
-        params=SamplingParams(),
+        params=SamplingParams(prompt_logprobs=prompt_logprobs),
         stop_token_ids=frozenset({EOS}),
         max_tokens=max_tokens,
         seed=0,
@@ -142,3 +144,23 @@ def test_abort_in_any_state_returns_the_blocks_and_twice_is_once(steps: int) -> 
     play(scheduler)
     assert other.finish_reason == "length"
     assert scheduler.pool.num_free == scheduler.pool.num_blocks
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_logits_of_prompt_rows_are_asked_for_once_and_in_portions(use_cache: bool) -> None:
+    scheduler = make_scheduler(budget=200, use_cache=use_cache)
+    asking = [make_request(name, 150, prompt_logprobs=1) for name in "ab"]
+    for request in (*asking, make_request("c", 150)):
+        scheduler.add(request)
+    positions: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+    while scheduler.has_work:
+        step = scheduler.schedule(0.0)
+        assert step
+        assert sum(rows.prompt_logits for rows in step) <= MAX_PROMPT_LOGITS
+        for rows in step:
+            end = rows.start + rows.num_tokens - rows.samples
+            positions[rows.request.request_id] += range(end - rows.prompt_logits, end)
+            assert rows.num_logits == rows.prompt_logits + rows.samples <= rows.num_tokens
+            scheduler.update(rows, 1 if rows.samples else None)
+            rows.request.num_prompt_logprobs += rows.prompt_logits
+    assert positions == {"a": list(range(149)), "b": list(range(149)), "c": []}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -60,9 +61,20 @@ def test_philox_counts_tokens_in_the_third_word(isa: str) -> None:
 def test_gumbel_noise_follows_its_words(isa: str) -> None:
     seed, choice, position, count = 2**63 + 12345, 2, 77, 200_003
     noise = native.gumbel(isa, seed, choice, position, 0, count)
-    word = native.philox(isa, seed, np.array([choice, position, 0, 0], np.uint32), count)[:, 0]
-    rest = ((~word) | 1).astype(np.float64) / 2**32  # 1 - u, exactly
-    exact = -np.log(-np.log1p(-rest))
+    tokens = np.arange(count)
+    counters, place = tokens // 64 * 16 + tokens % 16, tokens // 16 % 4
+    first, second = (
+        native.philox(isa, seed, np.array([choice, position, 0, purpose], np.uint32), count)
+        for purpose in (0, 1)
+    )
+    x, z = first[counters, place], second[counters, place]
+    u, rest = x.astype(np.float64) / 2**32, (~x).astype(np.float64) / 2**32  # rest = 1 - u
+    low, high = x < 2**24, ~x < 2**24
+    assert low.any()
+    assert high.any()
+    u[low] += (z[low] | 1).astype(np.float64) / 2**64
+    rest[high] += (~z[high] | 1).astype(np.float64) / 2**64
+    exact = -np.log(-np.where(low, np.log(u), np.log1p(-rest)))
     spacing = np.spacing(np.abs(exact).astype(np.float32))
     assert (np.abs(noise - exact) <= np.maximum(spacing, 2.0**-22)).all()  # 1 ulp, of 2 at least
     assert np.isfinite(noise).all()
@@ -72,6 +84,27 @@ def test_gumbel_noise_follows_its_words(isa: str) -> None:
     assert abs(float(noise.var()) - np.pi**2 / 6) < 5 * np.sqrt(4.4 * (np.pi**2 / 6) ** 2 / count)
     shifted = native.gumbel(isa, seed, choice, position, 1000, 50)
     assert same_bits(shifted, noise[1000:1050])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_both_ends_of_the_noise_are_fine(isa: str) -> None:
+    """Words near all ones and all zeros, where 32 bits would leave steps or repeat themselves."""
+    near = np.array([0, 1, 2, 3, 100, 65_535, 2**20, 2**24 + 1, 2**31], np.uint32)
+    edges = np.concatenate([near, ~near])
+    x, z = (grid.reshape(-1) for grid in np.meshgrid(edges, edges))
+    noise = native.gumbel_of_words(isa, x, z)
+    with mpmath.workdps(40):
+        for got, first, second in zip(noise, x.tolist(), z.tolist(), strict=True):
+            fine = min(first, 2**32 - 1 - first) < 2**24
+            u = mpmath.mpf((first << 32) + (second | 1 if fine else 0)) / 2**64
+            exact = -mpmath.log(-mpmath.log(u))
+            spacing = np.spacing(np.float32(max(abs(float(exact)), 2.0)))
+            assert abs(float(got - exact)) <= 2 * float(spacing), (first, second)
+    assert noise.max() > 44
+    assert noise.min() < -3.7
+    rising = np.array([0, 1, 2, 3], np.uint32)
+    high = native.gumbel_of_words(isa, np.full(4, 2**32 - 1, np.uint32), rising << 30)
+    assert (np.diff(high) > 0).all(), "the second word tells tokens apart where the first cannot"
 
 
 def test_noise_depends_on_seed_choice_position_and_token() -> None:
@@ -87,24 +120,24 @@ def test_noise_depends_on_seed_choice_position_and_token() -> None:
 def test_argmax_takes_the_lowest_of_equals(isa: str, width: int) -> None:
     rng = np.random.default_rng(width)
     logits = rng.integers(-50, 50, width).astype(np.float32)
-    assert native.argmax(isa, logits) == int(np.argmax(logits))
+    assert native.choose(isa, logits, 0.0) == int(np.argmax(logits))
     logits = hostile(rng, (width,))
-    assert native.argmax(isa, logits) == int(np.argmax(logits))
-    assert native.argmax(isa, np.zeros(width, np.float32)) == 0
+    assert native.choose(isa, logits, 0.0) == int(np.argmax(logits))
+    assert native.choose(isa, np.zeros(width, np.float32), 0.0) == 0
     signs = np.copysign(np.zeros(width, np.float32), np.float32(-1))
     signs[-1] = 0.0
-    assert native.argmax(isa, signs) == 0  # zeros of both signs are equal
+    assert native.choose(isa, signs, 0.0) == 0  # zeros of both signs are equal
     last = np.full(width, -np.inf, np.float32)
     last[-1] = -1e30
-    assert native.argmax(isa, last) == width - 1
+    assert native.choose(isa, last, 0.0) == width - 1
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("width", [1, 17, 100, 1000])
 def test_rows_without_an_answer_are_refused(isa: str, width: int) -> None:
     choosers: list[Callable[[Floats], int]] = [
-        lambda x: native.argmax(isa, x),
-        lambda x: native.sample(isa, x, 1.0, 1, 0, 0),
+        lambda x: native.choose(isa, x, 0.0),
+        lambda x: native.choose(isa, x, 1.0, 1, 0, 0),
     ]
     for choose in choosers:
         assert choose(np.full(width, -np.inf, np.float32)) == -1
@@ -115,8 +148,8 @@ def test_rows_without_an_answer_are_refused(isa: str, width: int) -> None:
             assert choose(logits) == -1
     one_infinite = np.zeros(100, np.float32)
     one_infinite[40] = np.inf
-    assert native.argmax(isa, one_infinite) == 40
-    assert native.sample(isa, one_infinite, 1.0, 1, 0, 0) == 40
+    assert native.choose(isa, one_infinite, 0.0) == 40
+    assert native.choose(isa, one_infinite, 1.0, 1, 0, 0) == 40
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -133,7 +166,7 @@ def test_sample_is_argmax_of_logits_plus_noise(isa: str, width: int, temperature
         noise = native.gumbel("scalar", 99, 1, position, 0, width)
         scores = (logits - logits.max()) / t + noise
         expected = int(np.argmax(scores))
-        assert native.sample(isa, logits, temperature, 99, 1, position) == expected
+        assert native.choose(isa, logits, temperature, 99, 1, position) == expected
 
 
 def test_sample_over_a_real_vocabulary_is_the_same_on_every_isa() -> None:
@@ -141,7 +174,7 @@ def test_sample_over_a_real_vocabulary_is_the_same_on_every_isa() -> None:
     chosen: list[int] = []
     for position in range(10):
         logits = (rng.standard_normal(151_936) * 3).astype(np.float32)
-        tokens = {native.sample(isa, logits, 0.9, 5, 0, position) for isa in ISAS}
+        tokens = {native.choose(isa, logits, 0.9, 5, 0, position) for isa in ISAS}
         noise = native.gumbel(BEST, 5, 0, position, 0, logits.size)
         scores = (logits - logits.max()) / np.float32(0.9) + noise
         assert tokens == {int(np.argmax(scores))}
@@ -156,7 +189,7 @@ def test_sampled_frequencies_match_the_softmax() -> None:
     probabilities = weights / weights.sum()
     counts = np.zeros(6)
     for position in range(draws):
-        counts[native.sample(BEST, logits, temperature, 2024, 0, position)] += 1
+        counts[native.choose(BEST, logits, temperature, 2024, 0, position)] += 1
     assert counts[5] == 0
     expected = probabilities[:5] * draws
     chi_square = ((counts[:5] - expected) ** 2 / expected).sum()
@@ -167,7 +200,7 @@ def test_sampled_frequencies_match_the_softmax() -> None:
 def test_temperature_zero_is_greedy(isa: str) -> None:
     logits = np.random.default_rng(12).standard_normal(500).astype(np.float32)
     for temperature in (0.0, -1.0, 1e-30, 1e-45):
-        assert native.sample(isa, logits, temperature, 3, 0, 0) == int(np.argmax(logits))
+        assert native.choose(isa, logits, temperature, 3, 0, 0) == int(np.argmax(logits))
 
 
 def log_sum_exp_model(x: Floats) -> np.float32:

@@ -1,44 +1,11 @@
-// argmax, coupled sampling and log-sum-exp, written once in Lanes.
+// Greedy choice and coupled sampling, written once in Lanes.
 #pragma once
 
-#include "core/lanes.h"
-#include "core/vector_math.h"
+#include "kernels/sampling/filters.h"
+#include "kernels/sampling/logprobs.h"
 #include "kernels/sampling/noise.h"
-#include "kernels/sampling/sampling.h"
 
 namespace farthing::FARTHING_ISA {
-
-FARTHING_INLINE float infinity() {
-  return __builtin_bit_cast(float, constants::kInfinityBits);
-}
-
-struct Highest {
-  float value;  // -infinity when there is none
-  bool has_nan;
-};
-
-inline Highest highest(const float* x, int32_t width) {
-  const Lanes none = broadcast(-infinity());
-  Lanes best[4] = {none, none, none, none};
-  Mask nan = first_lanes(0);
-  int32_t i = 0;
-  for (; i + 64 <= width; i += 64) {
-    const Lanes a = load(x + i), b = load(x + i + 16), c = load(x + i + 32), d = load(x + i + 48);
-    best[0] = maximum(a, best[0]);
-    best[1] = maximum(b, best[1]);
-    best[2] = maximum(c, best[2]);
-    best[3] = maximum(d, best[3]);
-    nan = nan | unordered(a, b) | unordered(c, d);
-  }
-  for (; i < width; i += 16) {
-    const int32_t rest = width - i < 16 ? width - i : 16;
-    const Lanes a = select(first_lanes(rest), load_first(x + i, rest), none);
-    best[0] = maximum(a, best[0]);
-    nan = nan | unordered(a, a);
-  }
-  const Lanes all = maximum(maximum(best[0], best[1]), maximum(best[2], best[3]));
-  return {largest(all), mask_bits(nan) != 0};
-}
 
 inline bool any_finite(const float* x, int32_t width) {
   for (int32_t i = 0; i < width; ++i)
@@ -46,72 +13,135 @@ inline bool any_finite(const float* x, int32_t width) {
   return false;
 }
 
-inline int32_t argmax(const float* logits, int32_t width) {
-  const Highest top = highest(logits, width);
-  if (top.has_nan || top.value == -infinity()) return -1;
-  if (top.value == infinity() && !any_finite(logits, width)) return -1;
-  const Lanes value = broadcast(top.value);
-  for (int32_t i = 0; i < width; i += 16) {
-    const int32_t rest = width - i < 16 ? width - i : 16;
-    const Lanes x = rest == 16 ? load(logits + i) : load_first(logits + i, rest);
-    const uint32_t found = mask_bits(equal(x, value)) & ((uint32_t{1} << rest) - 1);
-    if (found != 0) return i + __builtin_ctz(found);
-  }
-  return -1;
+inline bool any_above_minus_infinity(const float* x, int32_t width) {
+  for (int32_t i = 0; i < width; ++i)
+    if (x[i] > -infinity()) return true;
+  return false;
 }
 
-inline int32_t sample(const float* logits, int32_t width, float temperature, uint64_t seed,
-                      uint32_t choice, uint32_t position) {
-  int32_t best = argmax(logits, width);
-  if (best < 0 || !(temperature > 0.0f) || logits[best] == infinity()) return best;
-  // No noise is above the bound, and every step of a score rises with the noise and the logit, so
-  // lanes that cannot reach the best score so far need no noise: nearly all of them.
-  const Lanes bound = broadcast(22.25f), divisor = broadcast(temperature);
-  const Lanes top = broadcast(logits[best]);
-  float noise[16];
-  store(noise, token_noise(seed, choice, position, static_cast<uint32_t>(best)));
-  float best_score = noise[0];
-  for (int32_t i = 0; i < width; i += 16) {
-    const int32_t rest = width - i < 16 ? width - i : 16;
-    const Lanes x = rest == 16 ? load(logits + i) : load_first(logits + i, rest);
-    const Lanes height = (x - top) / divisor;
-    const uint32_t present = (uint32_t{1} << rest) - 1;
-    if ((mask_bits(less(height + bound, broadcast(best_score))) & present) == present) continue;
-    const Lanes score = height + token_noise(seed, choice, position, static_cast<uint32_t>(i));
-    uint32_t rivals = ~mask_bits(less(score, broadcast(best_score))) & present;
-    float scores[16];
-    store(scores, score);
+// kNotFinite or kNothingAllowed, or 0 for a row that has a token.
+inline int32_t refusal(const LogitRow& row, const Blocks& blocks) {
+  if (blocks.has_nan()) return kNotFinite;
+  if (blocks.top() == -infinity())
+    return any_above_minus_infinity(row.logits, row.width) ? kNothingAllowed : kNotFinite;
+  if (blocks.top() == infinity() && !any_finite(row.logits, row.width)) return kNotFinite;
+  return 0;
+}
+
+struct BestScore {
+  float score;
+  int32_t token;
+  // Takes the lanes of `present`; tokens[lane] is a lane's token.
+  template <class TokenOf>
+  FARTHING_INLINE void offer(Lanes scores, uint32_t present, TokenOf token_of) {
+    uint32_t rivals = ~mask_bits(less(scores, broadcast(score))) & present;
+    if (rivals == 0) return;
+    float all[16];
+    store(all, scores);
     for (; rivals != 0; rivals &= rivals - 1) {
       const int32_t lane = __builtin_ctz(rivals);
-      if (scores[lane] > best_score || (scores[lane] == best_score && i + lane < best)) {
-        best_score = scores[lane];
-        best = i + lane;
+      const int32_t rival = token_of(lane);
+      if (all[lane] > score || (all[lane] == score && rival < token)) {
+        score = all[lane];
+        token = rival;
       }
     }
   }
-  return best;
-}
+};
 
-inline float log_sum_exp(const float* logits, int32_t width) {
-  const Highest top = highest(logits, width);
-  if (top.has_nan) return __builtin_bit_cast(float, constants::kNanBits);
-  if (top.value - top.value != 0.0f) return top.value;
-  Lanes total = zero();
-  for (int32_t i = 0; i < width; i += 16) {
-    const int32_t rest = width - i < 16 ? width - i : 16;
-    const Lanes x = rest == 16 ? load(logits + i) : load_first(logits + i, rest);
-    total = total + keep(first_lanes(rest), exp_of_nonpositive(x - broadcast(top.value)));
+// No noise is above its bound, and every step of a score rises with the noise and the value, so
+// blocks and lanes that cannot reach the best score so far need no noise.
+inline int32_t draw_from_row(const Blocks& blocks, float temperature, const NoiseKey& key) {
+  const Heights heights = {blocks.top(), temperature};
+  const Lanes bound = broadcast(kHighestNoise);
+  BestScore best{0.0f, blocks.first()};
+  float noise[16];
+  store(noise, token_noise(key, tokens_from(best.token)));
+  best.score = noise[0];
+  for (int32_t group = 0; group < blocks.count(); group += 16) {
+    float reach[16];  // the highest score that a block may have
+    const Lanes reaches = heights(load(blocks.maxima() + group)) + bound;
+    store(reach, reaches);
+    uint32_t wanted = ~mask_bits(less(reaches, broadcast(best.score))) & 0xffff;
+    for (; wanted != 0; wanted &= wanted - 1) {
+      const int32_t block = group + __builtin_ctz(wanted);
+      if (reach[block - group] < best.score) continue;
+      float x[kBlockColumns];
+      blocks.values(block, x);
+      const PhiloxWords words = noise_words(key, block_counters(block), NoisePurpose::token);
+      for (int32_t i = 0; i < kBlockColumns; i += 16) {
+        const Lanes height = heights(load(x + i));
+        const IntLanes word = words.word[i / 16];
+        const uint32_t able = ~mask_bits(less(height + bound, broadcast(best.score))) & 0xffff;
+        if (able == 0) continue;
+        const int32_t first = block * kBlockColumns + i;
+        if ((mask_bits(may_reach(height, word, broadcast(best.score))) & able) == 0) continue;
+        const auto finer = [&] {
+          return noise_words(key, block_counters(block), NoisePurpose::token_finer).word[i / 16];
+        };
+        best.offer(height + gumbel(word, finer), able,
+                   [first](int32_t lane) { return first + lane; });
+      }
+    }
   }
-  float logs[16];
-  store(logs, log(broadcast(sum(total))));
-  return top.value + logs[0];
+  return best.token;
 }
 
-inline void gumbel_row(uint64_t seed, uint32_t choice, uint32_t position, uint32_t first_token,
-                       int32_t count, float* out) {
+inline int32_t draw_from_candidates(const Candidate* candidates, int32_t n, const NoiseKey& key) {
+  BestScore best{-infinity(), INT32_MAX};
+  for (int32_t i = 0; i < n; i += 16) {
+    const int32_t count = n - i < 16 ? n - i : 16;
+    float height[16];
+    uint32_t token[16];
+    for (int32_t j = 0; j < 16; ++j) {
+      const Candidate& c = candidates[i + (j < count ? j : 0)];
+      height[j] = c.height;
+      token[j] = static_cast<uint32_t>(c.token);
+    }
+    const Lanes heights = load(height);
+    const TokenWords words(key, load_ints(token));
+    const IntLanes word = words(NoisePurpose::token);
+    if (i > 0 && mask_bits(may_reach(heights, word, broadcast(best.score))) == 0) continue;
+    const auto finer = [&] { return words(NoisePurpose::token_finer); };
+    best.offer(heights + gumbel(word, finer), (uint32_t{1} << count) - 1,
+               [&token](int32_t lane) { return static_cast<int32_t>(token[lane]); });
+  }
+  return best.token;
+}
+
+inline int32_t choose(const LogitRow& row, const Filters& filters, const NoiseKey& key,
+                      const SamplingScratch& scratch) {
+  const Blocks blocks(row, scratch);
+  if (const int32_t why = refusal(row, blocks)) return why;
+  if (!(filters.temperature > 0.0f) || blocks.top() == infinity()) return blocks.first();
+  if (!any_filter(filters, row.width)) return draw_from_row(blocks, filters.temperature, key);
+  const int32_t n = filtered(blocks, row.width, filters, scratch);
+  return draw_from_candidates(scratch.candidates, n, key);
+}
+
+inline int32_t keep(const LogitRow& row, const Filters& filters, const SamplingScratch& scratch) {
+  const Blocks blocks(row, scratch);
+  if (refusal(row, blocks) != 0) return 0;
+  return filtered(blocks, row.width, filters, scratch);
+}
+
+inline void gumbel_row(const NoiseKey& key, uint32_t first_token, int32_t count, float* out) {
   for (int32_t i = 0; i < count; i += 16)
     store_first(out + i, count - i < 16 ? count - i : 16,
-                token_noise(seed, choice, position, first_token + static_cast<uint32_t>(i)));
+                token_noise(key, tokens_from(static_cast<int32_t>(first_token) + i)));
+}
+
+inline void gumbel_of_words(const uint32_t* x, const uint32_t* z, int32_t count, float* out) {
+  for (int32_t i = 0; i < count; i += 16) {
+    const int32_t present = count - i < 16 ? count - i : 16;
+    uint32_t both[2][16] = {};
+    for (int32_t j = 0; j < present; ++j) {
+      both[0][j] = x[i + j];
+      both[1][j] = z[i + j];
+    }
+    store_first(out + i, present,
+                gumbel(load_ints(both[0]), [&both] { return load_ints(both[1]); }));
+  }
 }
 
 inline void philox_rows(uint64_t key, const uint32_t counter[4], int32_t count, uint32_t* out) {
@@ -129,6 +159,7 @@ inline void philox_rows(uint64_t key, const uint32_t counter[4], int32_t count, 
   }
 }
 
-inline constexpr SamplingKernels kSampling = {argmax, sample, log_sum_exp, gumbel_row, philox_rows};
+inline constexpr SamplingKernels kSampling = {choose,     keep,            log_sum_exp, logprobs,
+                                              gumbel_row, gumbel_of_words, philox_rows};
 
 }  // namespace farthing::FARTHING_ISA

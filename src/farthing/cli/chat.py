@@ -8,17 +8,25 @@ import typer
 
 from farthing.cli.options import (
     Adapter,
+    DryMultiplier,
+    FrequencyPenalty,
     KvCacheDtype,
     MaxModelLen,
     MaxTokens,
+    MinP,
     ModelOption,
     NoCache,
+    PresencePenalty,
+    RepetitionPenalty,
     Seed,
     Stop,
     Temperature,
     TemplateArguments,
     Think,
     Threads,
+    TopK,
+    TopP,
+    TypicalP,
 )
 
 
@@ -43,6 +51,14 @@ def chat(
     adapter: Adapter = None,
     think: Think = None,
     chat_template_arg: TemplateArguments = None,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    typical_p: TypicalP = 1.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
+    presence_penalty: PresencePenalty = 0.0,
+    frequency_penalty: FrequencyPenalty = 0.0,
+    dry_multiplier: DryMultiplier = 0.0,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
     max_model_len: MaxModelLen = None,
@@ -66,7 +82,20 @@ def chat(
         prompt = "-"
     text = None if prompt is None else read_prompt(prompt)
     require_utf8("the system message", system or "")
-    sampling = Sampling(temperature, max_tokens, seed, tuple(stop or ()))
+    sampling = Sampling(
+        temperature=temperature,
+        max_tokens=max_tokens,
+        seed=seed,
+        stop=tuple(stop or ()),
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        typical_p=typical_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        dry_multiplier=dry_multiplier,
+    )
     sampling.params()  # refuses what cannot be before anything is loaded
     variables = TemplateVariables(parse_variables(chat_template_arg), think)
     session = Session(model or DEFAULT_MODEL, system, sampling, variables)

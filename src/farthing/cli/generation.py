@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from farthing.cli.terminal import write_text
@@ -21,12 +21,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sampling:
-    """How tokens are chosen and where an answer ends; max_tokens in tokens."""
+    """How tokens are chosen and where an answer ends: those of SamplingParams that people turn.
+
+    The defaults are greedy and leave the rest off.
+    """
 
     temperature: float = 0.0
     max_tokens: int = 512
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
 
     def params(self) -> SamplingParams:
         """The engine's form. Raises InvalidParameterError for values that it cannot take."""
@@ -34,12 +45,7 @@ class Sampling:
 
         for stop in self.stop:
             require_utf8("a stop text", stop)
-        return SamplingParams(
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-            stop=list(self.stop) or None,
-        )
+        return SamplingParams(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)

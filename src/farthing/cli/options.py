@@ -58,6 +58,70 @@ Stop = Annotated[
         show_default=False,
     ),
 ]
+_ABOVE_ZERO = " Acts at a temperature above 0."
+TopK = Annotated[
+    int,
+    typer.Option(
+        "--top-k", metavar="K", help="Draw from the K likeliest tokens; 0 is off." + _ABOVE_ZERO
+    ),
+]
+TopP = Annotated[
+    float,
+    typer.Option(
+        "--top-p",
+        metavar="P",
+        help="Draw from the likeliest tokens that make up P together; 1 is off." + _ABOVE_ZERO,
+    ),
+]
+MinP = Annotated[
+    float,
+    typer.Option(
+        "--min-p",
+        metavar="P",
+        help="Draw from tokens at least P times as likely as the likeliest; 0 is off."
+        + _ABOVE_ZERO,
+    ),
+]
+TypicalP = Annotated[
+    float,
+    typer.Option(
+        "--typical-p",
+        metavar="P",
+        help="Draw from the tokens nearest to the expected surprise that make up P; 1 is off."
+        + _ABOVE_ZERO,
+    ),
+]
+RepetitionPenalty = Annotated[
+    float,
+    typer.Option(
+        "--repetition-penalty",
+        "--repeat-penalty",
+        metavar="X",
+        help="Make tokens seen before less likely; 1 is off.",
+    ),
+]
+PresencePenalty = Annotated[
+    float,
+    typer.Option(
+        "--presence-penalty", metavar="X", help="Taken from tokens the answer has; 0 is off."
+    ),
+]
+FrequencyPenalty = Annotated[
+    float,
+    typer.Option(
+        "--frequency-penalty",
+        metavar="X",
+        help="Taken from tokens as often as the answer has them; 0 is off.",
+    ),
+]
+DryMultiplier = Annotated[
+    float,
+    typer.Option(
+        "--dry-multiplier",
+        metavar="X",
+        help="Strength of DRY, which keeps sequences from being repeated; 0 is off.",
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(

@@ -8,18 +8,26 @@ import typer
 
 from farthing.cli.options import (
     Adapter,
+    DryMultiplier,
+    FrequencyPenalty,
     Json,
     KvCacheDtype,
     MaxModelLen,
     MaxTokens,
+    MinP,
     ModelArgument,
     NoCache,
+    PresencePenalty,
+    RepetitionPenalty,
     Seed,
     Stop,
     Temperature,
     TemplateArguments,
     Think,
     Threads,
+    TopK,
+    TopP,
+    TypicalP,
 )
 
 
@@ -32,6 +40,14 @@ def run(
     temperature: Temperature = 0.0,
     seed: Seed = None,
     stop: Stop = None,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    typical_p: TypicalP = 1.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
+    presence_penalty: PresencePenalty = 0.0,
+    frequency_penalty: FrequencyPenalty = 0.0,
+    dry_multiplier: DryMultiplier = 0.0,
     raw: Annotated[
         bool,
         typer.Option(
@@ -67,7 +83,20 @@ def run(
 
     prompt = read_prompt(prompt)
     variables = TemplateVariables(parse_variables(chat_template_arg), think)
-    params = Sampling(temperature, max_tokens, seed, tuple(stop or ())).params()
+    params = Sampling(
+        temperature=temperature,
+        max_tokens=max_tokens,
+        seed=seed,
+        stop=tuple(stop or ()),
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        typical_p=typical_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        dry_multiplier=dry_multiplier,
+    ).params()
     llm = load(model, LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter))
     templated = not raw and llm.has_chat_template
     if templated:

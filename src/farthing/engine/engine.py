@@ -9,20 +9,24 @@ from dataclasses import dataclass
 
 from farthing.engine.block_pool import BlockPool
 from farthing.engine.request import Request
-from farthing.engine.runner import Runner
+from farthing.engine.runner import Draw, Runner
 from farthing.engine.scheduler import Scheduler, blocks_needed
 from farthing.errors import ContextLengthError, InvalidParameterError
 from farthing.sampling.params import SamplingParams
-from farthing.sampling.sampler import TokenLogprob
+from farthing.sampling.request_sampler import RequestSampler
+from farthing.sampling.sampler import NOTHING_ALLOWED, TokenLogprob
+from farthing.sampling.vocabulary import SamplingVocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """A request got a token (None if it ended without one); see its ``finish_reason``."""
+    """A request got a token, or log probabilities of its prompt, or ended by a ``problem``."""
 
     request: Request
     token: int | None
     logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: Sequence[list[TokenLogprob]] = ()
+    problem: str | None = None
 
 
 class Engine:
@@ -37,11 +41,13 @@ class Engine:
         *,
         max_model_len: int,
         max_num_seqs: int,
+        vocabulary: SamplingVocabulary,
         eos_token_ids: Sequence[int],
         use_cache: bool = True,
     ) -> None:
         self.runner = runner
         self.max_model_len = max_model_len
+        self.vocabulary = vocabulary
         self.eos_token_ids = frozenset(eos_token_ids)
         self.pool = BlockPool(runner.kv.num_blocks)
         self.scheduler = Scheduler(
@@ -60,8 +66,9 @@ class Engine:
     def make_request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Request:
         """Checks a prompt and makes a request of it, not yet queued.
 
-        Raises :class:`InvalidParameterError` for an empty prompt and
-        :class:`ContextLengthError` for one that leaves no room to generate.
+        Raises :class:`InvalidParameterError` for an empty prompt and for parameters that name what
+        the vocabulary does not have, :class:`ContextLengthError` for a prompt that leaves no room
+        to generate.
         """
         length = len(prompt_token_ids)
         if length == 0:
@@ -72,22 +79,24 @@ class Engine:
                 f"prompt of {length} tokens does not fit the context of {self.max_model_len} "
                 "tokens with one left to generate"
             )
-        stop_ids = set(params.stop_token_ids or ())
-        if not params.ignore_eos:
-            stop_ids |= self.eos_token_ids
+        self.vocabulary.check(params)
+        stop_ids = frozenset(params.stop_token_ids or ())
+        end_ids = {token for token in stop_ids | self.eos_token_ids if token < self.vocabulary.size}
+        seed = secrets.randbits(64) if params.seed is None else params.seed
         request = Request(
             request_id=str(next(self._ids)),
             prompt_token_ids=tuple(prompt_token_ids),
             params=params,
-            stop_token_ids=frozenset(stop_ids),
+            stop_token_ids=stop_ids if params.ignore_eos else stop_ids | self.eos_token_ids,
             max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
-            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            seed=seed,
         )
         if (needed := blocks_needed(request)) > self.pool.num_blocks:
             raise ContextLengthError(
                 f"prompt of {length} tokens with {request.max_tokens} to generate needs {needed} "
                 f"KV blocks, the cache has {self.pool.num_blocks}"
             )
+        request.sampler = RequestSampler(params, seed, prompt_token_ids, end_ids, self.vocabulary)
         return request
 
     def add_request(self, request: Request) -> None:
@@ -108,12 +117,15 @@ class Engine:
             draw = draws.get(rows.request.request_id)
             if draw is None:
                 self.scheduler.update(rows, None)
-            elif draw.token < 0:
+            elif draw.token is not None and draw.token < 0:
                 self.scheduler.finish(rows.request, "error")
-                events.append(TokenEvent(rows.request, None))
+                events.append(TokenEvent(rows.request, None, problem=_problem(draw)))
             else:
                 self.scheduler.update(rows, draw.token)
-                events.append(TokenEvent(rows.request, draw.token, draw.logprobs))
+                rows.request.num_prompt_logprobs += len(draw.prompt_logprobs)
+                events.append(
+                    TokenEvent(rows.request, draw.token, draw.logprobs, draw.prompt_logprobs)
+                )
         return events
 
     def stop(self, request: Request, stop_reason: str) -> None:
@@ -130,3 +142,16 @@ class Engine:
     def abort(self, request: Request) -> None:
         """Ends a request in any state and returns its blocks. Twice is once."""
         self.scheduler.finish(request, "abort")
+
+
+def _problem(draw: Draw) -> str:
+    request = draw.request
+    if draw.token == NOTHING_ALLOWED:
+        return (
+            f"request {request.request_id}: no token is allowed after {request.num_tokens} tokens; "
+            "what its parameters forbid leaves none"
+        )
+    return (
+        f"request {request.request_id}: the model's logits are not finite after "
+        f"{request.num_tokens} tokens; its weights or this prompt overflow"
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 from farthing.engine.engine import TokenEvent
 from farthing.engine.outputs import (
@@ -29,6 +31,9 @@ class OutputProcessor:
         self.prompt = prompt
         self.metrics = RequestMetrics(prompt_tokens=len(request.prompt_token_ids))
         self.logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
+        self.prompt_logprobs: list[dict[int, Logprob] | None] | None = (
+            None if params.prompt_logprobs is None else [None]
+        )
         self.error: Exception | None = None  # why the request ended with ``error``
         self._tokenizer = tokenizer
         self._detokenizer = IncrementalDetokenizer(
@@ -44,25 +49,28 @@ class OutputProcessor:
 
     def process(self, event: TokenEvent) -> str | None:
         """Takes one event; returns the stop string that the text has reached, if any."""
-        self._measure()
+        if self.prompt_logprobs is not None:
+            self.prompt_logprobs += [self._by_token(entries) for entries in event.prompt_logprobs]
+        if event.problem is not None:
+            self.error = FarthingError(event.problem)
         if event.token is None:
-            self.error = FarthingError(
-                f"request {self.request.request_id}: the model's logits are not finite after "
-                f"{self.request.num_tokens} tokens; its weights or this prompt overflow"
-            )
             return None
+        self._measure()
+        logprobs = None
         if self.logprobs is not None and event.logprobs is not None:
-            self.logprobs.append({entry.token_id: self._logprob(entry) for entry in event.logprobs})
+            logprobs = [self._by_token(event.logprobs)]
+            self.logprobs += logprobs
         ended = self.request.finish_reason
         by_token = ended == "stop" and event.token in self.request.stop_token_ids
         text = "" if by_token else self._detokenizer.push(event.token)
         if ended is not None:
             text += self._detokenizer.flush()
-        emit = self._stops.push(text).text
+        held_off = len(self.request.output_token_ids) <= self.request.params.min_tokens
+        emit = text if held_off else self._stops.push(text).text
         if ended is not None:
             emit += self._stops.flush().text
         self._text.append(emit)
-        self._pending.append(StreamChunk(emit, [event.token]))
+        self._pending.append(StreamChunk(emit, [event.token], logprobs))
         return self._stops.matched
 
     def take(self) -> list[StreamChunk]:
@@ -76,7 +84,7 @@ class OutputProcessor:
         if self.request.finished:
             tail = pending.pop() if pending else StreamChunk("", [])
             pending.append(
-                StreamChunk(tail.text, tail.token_ids, self.request.finish_reason, self.metrics)
+                replace(tail, finish_reason=self.request.finish_reason, metrics=self.metrics)
             )
         return pending
 
@@ -103,7 +111,11 @@ class OutputProcessor:
             finished=request.finished,
             metrics=self.metrics,
             error=None if self.error is None else str(self.error),
+            prompt_logprobs=self.prompt_logprobs,
         )
+
+    def _by_token(self, entries: Sequence[TokenLogprob]) -> dict[int, Logprob]:
+        return {entry.token_id: self._logprob(entry) for entry in entries}
 
     def _logprob(self, entry: TokenLogprob) -> Logprob:
         text = self._tokenizer.decode([entry.token_id], skip_special=False)

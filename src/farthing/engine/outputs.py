@@ -56,7 +56,11 @@ class RequestMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """A finished request. ``error`` says why it ended early, None if it did not."""
+    """A finished request. ``error`` says why it ended early, None if it did not.
+
+    ``prompt_logprobs``: for each token of the prompt, the first being None since nothing precedes
+    it, a mapping from token id, the prompt's own first.
+    """
 
     request_id: str
     prompt: str | None
@@ -65,16 +69,19 @@ class RequestOutput:
     finished: bool
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     error: str | None = None
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
     """New text of a streamed answer, always whole characters. The last has ``finish_reason``.
 
-    While a long prompt is read, each pass gives a chunk without text or tokens.
+    While a long prompt is read, each pass gives a chunk without text or tokens. ``logprobs``: one
+    mapping for each of ``token_ids``, as in :class:`CompletionOutput`.
     """
 
     text: str
     token_ids: list[int]
+    logprobs: list[dict[int, Logprob]] | None = None
     finish_reason: FinishReason | None = None
     metrics: RequestMetrics | None = None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from farthing.sampling.params import SamplingParams
+
+if TYPE_CHECKING:
+    from farthing.sampling.request_sampler import RequestSampler
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -30,12 +33,14 @@ class Request:
     stop_token_ids: frozenset[int]  # end-of-sequence tokens and the request's own
     max_tokens: int  # the request's limit or what the context leaves, whichever is less
     seed: int
+    sampler: RequestSampler | None = None  # None: it is only scheduled
 
     # Advanced by the scheduler.
     state: RequestState = RequestState.WAITING
     admitted_at: float | None = None  # seconds, the caller's clock
     block_table: list[int] = field(default_factory=list)
     num_computed_tokens: int = 0  # tokens whose k and v are in the cache
+    num_prompt_logprobs: int = 0  # tokens of the prompt whose log probabilities are known
     output_token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None  # the token or string that ended it
@@ -44,6 +49,13 @@ class Request:
     def num_tokens(self) -> int:
         """Prompt and output tokens so far."""
         return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    @property
+    def wanted_prompt_logprobs(self) -> int:
+        """Tokens of the prompt whose log probabilities are still to be found."""
+        if self.params.prompt_logprobs is None:
+            return 0
+        return len(self.prompt_token_ids) - 1 - self.num_prompt_logprobs  # the first has none
 
     @property
     def finished(self) -> bool:

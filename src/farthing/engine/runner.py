@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from farthing.engine.request import Request
 from farthing.engine.scheduler import ScheduledRows
 from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.step import SequenceRows, step_batch
-from farthing.sampling.sampler import SampledRow, TokenLogprob, sample, top_logprobs
+from farthing.sampling.sampler import NOT_FINITE, SampledRow, Sampler, TokenLogprob
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draw:
-    """The token one request got in a step; -1 when its logits were not finite."""
+    """What the logits of one request gave in a step.
+
+    ``token``: None if none was to be drawn; negative, as :meth:`Sampler.draw` says, if the request
+    cannot go on. ``prompt_logprobs`` go on where the last step's ended.
+    """
 
     request: Request
-    token: int
-    logprobs: list[TokenLogprob] | None
+    token: int | None = None
+    logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: list[list[TokenLogprob]] = field(default_factory=list)
 
 
 class Runner:
@@ -27,21 +35,74 @@ class Runner:
     def __init__(self, executor: NativeExecutor, kv: KvCache) -> None:
         self.executor = executor
         self.kv = kv
+        self._sampler = Sampler(executor.threads)
 
     def run(self, schedule: Sequence[ScheduledRows]) -> dict[str, Draw]:
-        """Computes the scheduled rows; returns the draws by request id."""
+        """Computes the scheduled rows; returns what their logits gave by request id."""
         batch = step_batch([_sequence_rows(rows) for rows in schedule])
         logits = self.executor.run(batch, self.kv).logits
-        sampling = [rows.request for rows in schedule if rows.samples]
-        if not sampling:
-            return {}
-        tokens = sample(logits, [_sampled_row(request) for request in sampling])
-        draws = {}
-        for row, request, token in zip(logits, sampling, tokens, strict=True):
-            count = request.params.logprobs
-            logprobs = None if count is None or token < 0 else top_logprobs(row, token, count)
-            draws[request.request_id] = Draw(request, token, logprobs)
+        draws = {
+            rows.request.request_id: Draw(rows.request) for rows in schedule if rows.num_logits
+        }
+        places = _logit_places(schedule)
+        self._draw(logits, schedule, places, draws)
+        self._report(logits, schedule, places, draws)
         return draws
+
+    def _draw(
+        self,
+        logits: NDArray[np.float32],
+        schedule: Sequence[ScheduledRows],
+        places: Sequence[range],
+        draws: dict[str, Draw],
+    ) -> None:
+        sampling = [
+            (rows.request, place[-1])
+            for rows, place in zip(schedule, places, strict=True)
+            if rows.samples
+        ]
+        if not sampling:
+            return
+        tokens = self._sampler.draw(
+            logits, [_sampled_row(request) for request, _ in sampling], [row for _, row in sampling]
+        )
+        for (request, _), token in zip(sampling, tokens, strict=True):
+            draws[request.request_id].token = token
+
+    def _report(
+        self,
+        logits: NDArray[np.float32],
+        schedule: Sequence[ScheduledRows],
+        places: Sequence[range],
+        draws: dict[str, Draw],
+    ) -> None:
+        """Log probabilities of prompt tokens and of drawn ones, for those who asked."""
+        asked: list[tuple[Draw, int, int, int, bool]] = []  # draw, row, token, count, of the prompt
+        for rows, place in zip(schedule, places, strict=True):
+            params = rows.request.params
+            draw = draws.get(rows.request.request_id)
+            if draw is None:
+                continue
+            for i, row in enumerate(place[: rows.prompt_logits], rows.request.num_prompt_logprobs):
+                token = rows.request.prompt_token_ids[i + 1]
+                asked.append((draw, row, token, params.prompt_logprobs or 0, True))
+            if params.logprobs is not None and draw.token is not None and draw.token >= 0:
+                asked.append((draw, place[-1], draw.token, params.logprobs, False))
+        if not asked:
+            return
+        reports = self._sampler.logprobs(
+            logits,
+            [row for _, row, _, _, _ in asked],
+            [token for _, _, token, _, _ in asked],
+            [count for _, _, _, count, _ in asked],
+        )
+        for (draw, _, _, _, of_prompt), report in zip(asked, reports, strict=True):
+            if report is None:
+                draw.token = NOT_FINITE
+            elif of_prompt:
+                draw.prompt_logprobs.append(report)
+            else:
+                draw.logprobs = report
 
 
 def _sequence_rows(rows: ScheduledRows) -> SequenceRows:
@@ -49,10 +110,20 @@ def _sequence_rows(rows: ScheduledRows) -> SequenceRows:
         tokens=rows.request.tokens(rows.start, rows.start + rows.num_tokens),
         position=rows.start,
         block_table=rows.request.block_table,
-        logits=1 if rows.samples else 0,
+        logits=rows.num_logits,
     )
 
 
+def _logit_places(schedule: Sequence[ScheduledRows]) -> list[range]:
+    """Of each entry its rows of the step's logits."""
+    places = []
+    end = 0
+    for rows in schedule:
+        places.append(range(end, end + rows.num_logits))
+        end += rows.num_logits
+    return places
+
+
 def _sampled_row(request: Request) -> SampledRow:
-    temperature = 0.0 if request.params.greedy else request.params.temperature
-    return SampledRow(temperature, request.seed, request.num_tokens)
+    assert request.sampler is not None, "made by Engine.make_request"
+    return request.sampler.row(request.output_token_ids)

@@ -8,18 +8,29 @@ from dataclasses import dataclass
 from farthing.engine.block_pool import BlockPool, blocks_for
 from farthing.engine.request import FinishReason, Request, RequestState
 
+MAX_PROMPT_LOGITS = 64
+"""Prompt rows of a step whose logits are kept: each has as many floats as the vocabulary."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRows:
     """``num_tokens`` tokens of ``request`` from position ``start``.
 
     ``samples``: the last row reaches the end of the sequence, so its logits give the next token.
+    ``prompt_logits``: rows, the last or those before the one that samples, whose logits give log
+    probabilities of the prompt's next tokens.
     """
 
     request: Request
     start: int
     num_tokens: int
     samples: bool
+    prompt_logits: int = 0
+
+    @property
+    def num_logits(self) -> int:
+        """Rows at the end whose logits are needed."""
+        return self.prompt_logits + self.samples
 
 
 class Scheduler:
@@ -52,6 +63,7 @@ class Scheduler:
         """The next step: running requests in order of arrival, as far as the budget goes."""
         self._admit(now)
         budget = self.max_num_batched_tokens
+        logit_budget = MAX_PROMPT_LOGITS
         decoding = sum(r.num_tokens - r.num_computed_tokens == 1 for r in self.running)
         scheduled = []
         for request in self.running:
@@ -61,11 +73,13 @@ class Scheduler:
                 count = 1
             else:
                 count = min(remaining, budget - decoding)  # leaves a row for each decode behind it
+            count = _limited_by_logits(request, count, logit_budget)
             if count <= 0:
                 continue
             budget -= count
-            start = request.num_computed_tokens
-            scheduled.append(ScheduledRows(request, start, count, count == remaining))
+            rows = _rows(request, count)
+            logit_budget -= rows.prompt_logits
+            scheduled.append(rows)
         return scheduled
 
     def update(self, scheduled: ScheduledRows, token: int | None) -> None:
@@ -109,6 +123,28 @@ class Scheduler:
             request.state = RequestState.RUNNING
             request.admitted_at = now
             self.running.append(request)
+
+
+def _first_prompt_logit(request: Request) -> int:
+    """Position of the first row whose logits give a log probability not known yet."""
+    return max(request.num_computed_tokens, request.num_prompt_logprobs)
+
+
+def _limited_by_logits(request: Request, count: int, logit_budget: int) -> int:
+    """``count`` rows, or fewer where those would need logits of more prompt rows than budgeted."""
+    if request.wanted_prompt_logprobs <= logit_budget:
+        return count
+    return min(count, _first_prompt_logit(request) + logit_budget - request.num_computed_tokens)
+
+
+def _rows(request: Request, count: int) -> ScheduledRows:
+    start = request.num_computed_tokens
+    end = start + count
+    prompt_logits = 0
+    if request.wanted_prompt_logprobs > 0:
+        last = len(request.prompt_token_ids) - 1  # its logits are of the first generated token
+        prompt_logits = max(min(end, last) - _first_prompt_logit(request), 0)
+    return ScheduledRows(request, start, count, end == request.num_tokens, prompt_logits)
 
 
 def blocks_needed(request: Request) -> int:

@@ -224,6 +224,11 @@ class NativeExecutor:
         self._outputs: dict[str, FloatArray] = {}
 
     @property
+    def threads(self) -> _native.ThreadPool:
+        """The threads of a pass, for work between passes: they would be in each other's way."""
+        return self._threads
+
+    @property
     def num_threads(self) -> int:
         """Threads that play a pass, the caller's included."""
         return self._threads.num_threads

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farthing.cli.generation import Sampling
 from farthing.cli.template_arguments import require_switch
 from farthing.errors import FarthingError, InvalidParameterError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from farthing.cli.conversation.loop import Conversation
     from farthing.cli.conversation.session import Session
 
-SETTINGS = ("temperature", "max_tokens", "seed", "stop")
+SETTINGS = tuple(field.name for field in fields(Sampling))
 
 
 class UnknownCommandError(FarthingError):
@@ -74,7 +75,8 @@ def _setting(name: str, text: str) -> Any:
         return () if text == "none" else (text,)
     if name == "seed" and text == "none":
         return None
-    kind, wanted = (float, "a number") if name == "temperature" else (int, "a whole number")
+    whole = name in ("max_tokens", "seed", "top_k")
+    kind, wanted = (int, "a whole number") if whole else (float, "a number")
     try:
         return kind(text)
     except ValueError:
@@ -83,13 +85,15 @@ def _setting(name: str, text: str) -> Any:
 
 def show_settings(session: Session) -> str:
     """The settings, one a line, as ``/set`` takes them."""
-    sampling = session.sampling
-    stop = " ".join(map(repr, sampling.stop)) or "none"
-    seed = "none" if sampling.seed is None else sampling.seed
-    return (
-        f"temperature {sampling.temperature:g}\nmax_tokens {sampling.max_tokens}\n"
-        f"seed {seed}\nstop {stop}"
-    )
+    return "\n".join(f"{name} {_shown(getattr(session.sampling, name))}" for name in SETTINGS)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(repr, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)
 
 
 def _help(_conversation: Conversation, _text: str) -> str:

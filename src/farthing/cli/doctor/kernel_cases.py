@@ -278,8 +278,11 @@ def sampling_cases() -> Iterator[KernelCase]:
             "with a NaN": broken,
         }.items():
             name = f"{width} logits, {label}"
-            yield KernelCase("argmax", name, _native.argmax, (logits,))
-            yield KernelCase("sample", name, _native.sample, (logits, 0.7, 2**63 + 11, 1, 77))
+            yield KernelCase("argmax", name, _native.choose, (logits, 0.0))
+            key = (2**63 + 11, 1, 77)
+            yield KernelCase("sample", name, _native.choose, (logits, 0.7, *key))
+            filters = (40, 0.95, 0.01, 0.9)
+            yield KernelCase("top-k top-p", name, _native.choose, (logits, 0.7, *key, *filters))
             if label in ("random", "equal", "half of them masked"):
                 yield KernelCase("log_sum_exp", name, _native.log_sum_exp, (logits,))
     counter = np.array([2**32 - 2, 7, 2**31, 1], np.uint32)
