@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from farthing.engine.outputs import CompletionOutput, Logprob, RequestOutput, StreamChunk
     from farthing.llm import LLM
+    from farthing.sampling.grammar.params import StructuredOutputsParams
     from farthing.sampling.params import SamplingParams
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "RequestOutput",
     "SamplingParams",
     "StreamChunk",
+    "StructuredOutputsParams",
     "__version__",
 ]
 
@@ -26,6 +28,7 @@ _HOMES = {
     "Logprob": "farthing.engine.outputs",
     "RequestOutput": "farthing.engine.outputs",
     "StreamChunk": "farthing.engine.outputs",
+    "StructuredOutputsParams": "farthing.sampling.grammar.params",
 }
 
 

@@ -15,12 +15,14 @@ from typing import Any, TypedDict, Unpack
 from farthing.catalog import DEFAULT_MODEL, resolve
 from farthing.config import ModelConfig
 from farthing.engine.engine import Engine, TokenEvent
-from farthing.engine.model_loader import LoadOptions, load_model
+from farthing.engine.model_loader import LoadedModel, LoadOptions, load_model
 from farthing.engine.output_processor import OutputProcessor
 from farthing.engine.outputs import RequestOutput, StreamChunk
 from farthing.errors import InvalidParameterError
 from farthing.models.adapter import open_adapter
 from farthing.program.native import FloatMode, KvDtype
+from farthing.sampling.grammar.compiler import GrammarCompiler
+from farthing.sampling.grammar.vocabulary import GrammarVocabulary
 from farthing.sampling.params import SamplingParams
 from farthing.sampling.vocabulary import SamplingVocabulary
 from farthing.tokenization.chat import can_chat, chat_template_of, encode_chat
@@ -110,6 +112,7 @@ class LLM:
             vocabulary=SamplingVocabulary(loaded.tokenizer, loaded.config.vocab_size),
             eos_token_ids=loaded.tokenizer.eos_token_ids,
             use_cache=use_cache,
+            grammars=GrammarCompiler(_vocabulary(loaded)),
         )
         self._template_source = loaded.checkpoint.chat_template
         self._template: ChatTemplate | None = None
@@ -326,6 +329,17 @@ class LLM:
             processor = self._left.popleft()
             self.engine.abort(processor.request)
             self._processors.pop(processor.request.request_id, None)
+
+
+def _vocabulary(loaded: LoadedModel) -> GrammarVocabulary:
+    tokenizer = loaded.tokenizer
+    return GrammarVocabulary(
+        vocab_size=loaded.config.vocab_size,
+        token_bytes=tokenizer.token_bytes,
+        control_ids=tokenizer.control_ids,
+        eos_token_ids=tokenizer.eos_token_ids,
+        encode=tokenizer.encode_continuation,
+    )
 
 
 def _is_message(item: object) -> bool:

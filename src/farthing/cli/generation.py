@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from farthing.engine.outputs import RequestMetrics, StreamChunk
+    from farthing.sampling.grammar.params import StructuredOutputsParams
     from farthing.sampling.params import SamplingParams
 
 
@@ -39,13 +40,13 @@ class Sampling:
     frequency_penalty: float = 0.0
     dry_multiplier: float = 0.0
 
-    def params(self) -> SamplingParams:
+    def params(self, structured_outputs: StructuredOutputsParams | None = None) -> SamplingParams:
         """The engine's form. Raises InvalidParameterError for values that it cannot take."""
         from farthing.sampling.params import SamplingParams
 
         for stop in self.stop:
             require_utf8("a stop text", stop)
-        return SamplingParams(**asdict(self))
+        return SamplingParams(**asdict(self), structured_outputs=structured_outputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,43 @@ DryMultiplier = Annotated[
         help="Strength of DRY, which keeps sequences from being repeated; 0 is off.",
     ),
 ]
+JsonSchema = Annotated[
+    str | None,
+    typer.Option(
+        "--json-schema",
+        metavar="FILE|TEXT",
+        help="Answer in JSON that satisfies this schema: a file, or the schema itself.",
+        show_default=False,
+    ),
+]
+JsonObject = Annotated[bool, typer.Option("--json-object", help="Answer with a JSON object.")]
+Regex = Annotated[
+    str | None,
+    typer.Option(
+        "--regex",
+        metavar="REGEX",
+        help="Answer with a text that this expression matches as a whole.",
+        show_default=False,
+    ),
+]
+Choice = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--choice",
+        metavar="TEXT",
+        help="Answer with this text or another one given so.",
+        show_default=False,
+    ),
+]
+Grammar = Annotated[
+    str | None,
+    typer.Option(
+        "--grammar",
+        metavar="FILE",
+        help="Answer with a text of the Lark grammar in this file.",
+        show_default=False,
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(

@@ -8,9 +8,13 @@ import typer
 
 from farthing.cli.options import (
     Adapter,
+    Choice,
     DryMultiplier,
     FrequencyPenalty,
+    Grammar,
     Json,
+    JsonObject,
+    JsonSchema,
     KvCacheDtype,
     MaxModelLen,
     MaxTokens,
@@ -18,6 +22,7 @@ from farthing.cli.options import (
     ModelArgument,
     NoCache,
     PresencePenalty,
+    Regex,
     RepetitionPenalty,
     Seed,
     Stop,
@@ -48,6 +53,11 @@ def run(
     presence_penalty: PresencePenalty = 0.0,
     frequency_penalty: FrequencyPenalty = 0.0,
     dry_multiplier: DryMultiplier = 0.0,
+    json_schema: JsonSchema = None,
+    json_object: JsonObject = False,
+    regex: Regex = None,
+    choice: Choice = None,
+    grammar: Grammar = None,
     raw: Annotated[
         bool,
         typer.Option(
@@ -77,12 +87,14 @@ def run(
         stream_answer,
     )
     from farthing.cli.loading import LoadOptions, load
+    from farthing.cli.structured import AnswerForm
     from farthing.cli.template_arguments import TemplateVariables, parse_variables, require_switch
     from farthing.cli.terminal import dim, write_json, write_text
     from farthing.errors import InvalidParameterError
 
     prompt = read_prompt(prompt)
     variables = TemplateVariables(parse_variables(chat_template_arg), think)
+    form = AnswerForm(json_schema, json_object, regex, tuple(choice or ()), grammar)
     params = Sampling(
         temperature=temperature,
         max_tokens=max_tokens,
@@ -96,7 +108,7 @@ def run(
         presence_penalty=presence_penalty,
         frequency_penalty=frequency_penalty,
         dry_multiplier=dry_multiplier,
-    ).params()
+    ).params(form.params())
     llm = load(model, LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter))
     templated = not raw and llm.has_chat_template
     if templated:

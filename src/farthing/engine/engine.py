@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from farthing.engine.block_pool import BlockPool
 from farthing.engine.request import Request
 from farthing.engine.runner import Draw, Runner
-from farthing.engine.scheduler import Scheduler, blocks_needed
+from farthing.engine.scheduler import ScheduledRows, Scheduler, blocks_needed
 from farthing.errors import ContextLengthError, InvalidParameterError
+from farthing.sampling.grammar.compiler import GrammarCompiler
 from farthing.sampling.params import SamplingParams
 from farthing.sampling.request_sampler import RequestSampler
 from farthing.sampling.sampler import NOTHING_ALLOWED, TokenLogprob
@@ -42,6 +43,7 @@ class Engine:
         max_model_len: int,
         max_num_seqs: int,
         vocabulary: SamplingVocabulary,
+        grammars: GrammarCompiler,
         eos_token_ids: Sequence[int],
         use_cache: bool = True,
     ) -> None:
@@ -56,6 +58,7 @@ class Engine:
             max_num_batched_tokens=runner.executor.max_rows,
             use_cache=use_cache,
         )
+        self.grammars = grammars
         self._ids = itertools.count()
 
     @property
@@ -67,8 +70,8 @@ class Engine:
         """Checks a prompt and makes a request of it, not yet queued.
 
         Raises :class:`InvalidParameterError` for an empty prompt and for parameters that name what
-        the vocabulary does not have, :class:`ContextLengthError` for a prompt that leaves no room
-        to generate.
+        the vocabulary does not have or a grammar that is too complex for it,
+        :class:`ContextLengthError` for a prompt that leaves no room to generate.
         """
         length = len(prompt_token_ids)
         if length == 0:
@@ -97,6 +100,10 @@ class Engine:
                 f"KV blocks, the cache has {self.pool.num_blocks}"
             )
         request.sampler = RequestSampler(params, seed, prompt_token_ids, end_ids, self.vocabulary)
+        if params.structured_outputs is not None:
+            request.grammar = self.grammars.matcher(
+                params.structured_outputs, ignore_eos=params.ignore_eos
+            )
         return request
 
     def add_request(self, request: Request) -> None:
@@ -121,12 +128,23 @@ class Engine:
                 self.scheduler.finish(rows.request, "error")
                 events.append(TokenEvent(rows.request, None, problem=_problem(draw)))
             else:
-                self.scheduler.update(rows, draw.token)
-                rows.request.num_prompt_logprobs += len(draw.prompt_logprobs)
-                events.append(
-                    TokenEvent(rows.request, draw.token, draw.logprobs, draw.prompt_logprobs)
-                )
+                events.append(self._accept(rows, draw))
         return events
+
+    def _accept(self, rows: ScheduledRows, draw: Draw) -> TokenEvent:
+        """Records what the logits of ``rows`` gave."""
+        request, grammar = rows.request, rows.request.grammar
+        if grammar is not None and draw.token is not None:
+            grammar.accept(draw.token)
+            if grammar.error is not None:
+                self.scheduler.finish(request, "error")
+                return TokenEvent(request, None, problem=_problem(draw))
+        self.scheduler.update(rows, draw.token)
+        if grammar is not None and grammar.finished:
+            self.scheduler.finish(request, "stop")
+            request.finish_reason = "stop"  # also when the same token was the last allowed
+        request.num_prompt_logprobs += len(draw.prompt_logprobs)
+        return TokenEvent(request, draw.token, draw.logprobs, draw.prompt_logprobs)
 
     def stop(self, request: Request, stop_reason: str) -> None:
         """Ends a request whose text reached a stop string."""
@@ -146,10 +164,16 @@ class Engine:
 
 def _problem(draw: Draw) -> str:
     request = draw.request
+    if request.grammar is not None and request.grammar.error is not None:
+        return (
+            f"request {request.request_id}: structured_outputs, after "
+            f"{len(request.output_token_ids)} tokens: {request.grammar.error}"
+        )
     if draw.token == NOTHING_ALLOWED:
         return (
             f"request {request.request_id}: no token is allowed after {request.num_tokens} tokens; "
             "what its parameters forbid leaves none"
+            + ("" if request.grammar is None else " of those its grammar asks for")
         )
     return (
         f"request {request.request_id}: the model's logits are not finite after "

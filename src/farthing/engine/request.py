@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from farthing.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
+    from farthing.sampling.grammar.matcher import GrammarMatcher
     from farthing.sampling.request_sampler import RequestSampler
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -34,6 +35,7 @@ class Request:
     max_tokens: int  # the request's limit or what the context leaves, whichever is less
     seed: int
     sampler: RequestSampler | None = None  # None: it is only scheduled
+    grammar: GrammarMatcher | None = None  # what the output keeps to; follows each token
 
     # Advanced by the scheduler.
     state: RequestState = RequestState.WAITING

@@ -12,7 +12,8 @@ from farthing.engine.request import Request
 from farthing.engine.scheduler import ScheduledRows
 from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.step import SequenceRows, step_batch
-from farthing.sampling.sampler import NOT_FINITE, SampledRow, Sampler, TokenLogprob
+from farthing.sampling.grammar.matcher import MaskFiller
+from farthing.sampling.sampler import NOT_FINITE, NOTHING_ALLOWED, SampledRow, Sampler, TokenLogprob
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class Runner:
         self.executor = executor
         self.kv = kv
         self._sampler = Sampler(executor.threads)
+        self._masks = MaskFiller(executor.num_threads)
 
     def run(self, schedule: Sequence[ScheduledRows]) -> dict[str, Draw]:
         """Computes the scheduled rows; returns what their logits gave by request id."""
@@ -61,12 +63,23 @@ class Runner:
             for rows, place in zip(schedule, places, strict=True)
             if rows.samples
         ]
-        if not sampling:
+        held = [request for request, _ in sampling if request.grammar is not None]
+        filled = self._masks.fill([r.grammar for r in held if r.grammar is not None])
+        masks = {r.request_id: mask for r, mask in zip(held, filled, strict=True)}
+        requests: list[Request] = []
+        rows: list[int] = []
+        for request, row in sampling:
+            if request.grammar is not None and request.grammar.error is not None:
+                draws[request.request_id].token = NOTHING_ALLOWED
+            else:
+                requests.append(request)
+                rows.append(row)
+        if not requests:
             return
         tokens = self._sampler.draw(
-            logits, [_sampled_row(request) for request, _ in sampling], [row for _, row in sampling]
+            logits, [_sampled_row(r, masks.get(r.request_id)) for r in requests], rows
         )
-        for (request, _), token in zip(sampling, tokens, strict=True):
+        for request, token in zip(requests, tokens, strict=True):
             draws[request.request_id].token = token
 
     def _report(
@@ -124,6 +137,6 @@ def _logit_places(schedule: Sequence[ScheduledRows]) -> list[range]:
     return places
 
 
-def _sampled_row(request: Request) -> SampledRow:
+def _sampled_row(request: Request, mask: NDArray[np.uint32] | None) -> SampledRow:
     assert request.sampler is not None, "made by Engine.make_request"
-    return request.sampler.row(request.output_token_ids)
+    return request.sampler.row(request.output_token_ids, mask)

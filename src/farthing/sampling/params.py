@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from farthing.sampling.checks import Checks
+from farthing.sampling.grammar.params import StructuredOutputsParams
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: dividing by them would overflow."""
@@ -50,6 +51,9 @@ class SamplingParams:
     of the chosen one at each position, ``prompt_logprobs`` those of the prompt's tokens: of the
     model's own logits, before any of the above.
 
+    ``structured_outputs`` holds the answer to a grammar, beside step 4's: the answer then ends only
+    where the grammar may end, and with ``ignore_eos`` only where it cannot go on.
+
     Raises :class:`InvalidParameterError` naming the parameter and its value; token ids are held
     against the vocabulary when a request is made.
     """
@@ -80,6 +84,7 @@ class SamplingParams:
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    structured_outputs: StructuredOutputsParams | None = None
     stop_strings: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +123,12 @@ class SamplingParams:
         checks.whole_or_none("seed", 0, 2**64 - 1, "a whole number from 0 below 2**64")
         checks.whole_or_none("logprobs", 0, MAX_LOGPROBS)
         checks.whole_or_none("prompt_logprobs", 0, MAX_LOGPROBS)
+        checks.require(
+            isinstance(self.structured_outputs, StructuredOutputsParams | None),
+            "structured_outputs",
+            type(self.structured_outputs).__name__,
+            "StructuredOutputsParams or None",
+        )
         for name, value in (  # the caller's own objects may change or be read only once
             ("dry_sequence_breakers", breakers),
             ("logit_bias", bias),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from farthing import _native
 from farthing.sampling.params import SamplingParams
 from farthing.sampling.sampler import SampledRow
@@ -35,16 +38,24 @@ class RequestSampler:
         )
         self._controls = _controls(params, prompt_token_ids, end_token_ids, vocabulary)
 
-    def row(self, output_token_ids: Sequence[int]) -> SampledRow:
-        """How the token after ``output_token_ids``, an extension of the last call's, is drawn."""
+    def row(
+        self, output_token_ids: Sequence[int], grammar: NDArray[np.uint32] | None = None
+    ) -> SampledRow:
+        """How the token after ``output_token_ids``, an extension of the last call's, is drawn.
+
+        ``grammar``: mask of the tokens that the request's grammar allows, packed.
+        """
         if self._controls is not None:
             for token in output_token_ids[self._controls.num_generated :]:
                 self._controls.append(token)
+        allowed = grammar
+        if self._allowed is not None:
+            allowed = self._allowed if grammar is None else self._allowed & grammar
         return SampledRow(
             self._temperature,
             self._seed,
             self._prompt_tokens + len(output_token_ids),
-            allowed=self._allowed,
+            allowed=allowed,
             controls=self._controls,
         )
 

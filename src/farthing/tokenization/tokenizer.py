@@ -126,6 +126,14 @@ class Tokenizer:
             position = stop
         return ids + self._encode_plain(whole[position:], at_start=position == 0)
 
+    def encode_continuation(self, text: str) -> list[int]:
+        """Token ids of ``text`` as it stands behind other text: nothing added, none of it control.
+
+        Raises InvalidParameterError if ``text`` has a lone surrogate.
+        """
+        _refuse_surrogates(text)
+        return self._encode_plain(text, at_start=False)
+
     def _encode_plain(self, text: str, *, at_start: bool) -> list[int]:
         return self._backend.core.encode(text, at_start=at_start) if text else []
 

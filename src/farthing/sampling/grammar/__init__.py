@@ -1,0 +1,6 @@
+"""Output that keeps to a grammar: JSON schema, regular expression, choice, Lark.
+
+``params`` says what is asked, ``json_text``, ``json_schema``, ``schema_cost``, ``regex`` and
+``lark`` refuse what could not be kept or would cost too much, ``translation`` writes it as
+llguidance reads it, ``compiler`` makes matchers for a vocabulary, ``matcher`` follows one request.
+"""
