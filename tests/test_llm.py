@@ -22,6 +22,7 @@ from farthing.errors import (
     ModelFormatError,
     ModelNotFoundError,
 )
+from support.native_runs import make_embedding_infinite
 from support.tiny_adapters import make_tiny_adapter
 from support.tiny_models import make_tiny_model
 
@@ -239,14 +240,10 @@ def test_unseeded_requests_differ(llm: LLM) -> None:
 def test_a_request_with_logits_that_are_not_finite_fails_alone(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A model whose embedding of one token is infinite: the other prompts never notice.
-
-    A file with such a weight is refused, so it becomes infinite in memory.
-    """
+    """A model whose embedding of one token is infinite: the other prompts never notice."""
     llm = LLM(make_tiny_model("qwen2", tmp_path_factory.mktemp("broken")))
     whole = llm.generate(["fine", "also"], GREEDY)
-    embedding: Any = llm.engine.runner.executor.weights["model.embed_tokens.weight"]
-    embedding.pack(77, np.full(embedding.cols, np.inf, np.float32).view(np.uint8))
+    make_embedding_infinite(llm, 77)
     first, bad, second = llm.generate(["fine", [5, 77, 6], "also"], GREEDY)
     assert bad.outputs[0].finish_reason == "error"
     assert bad.error is not None

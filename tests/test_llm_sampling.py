@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from farthing import LLM, SamplingParams
 from farthing.errors import InvalidParameterError
+from support.native_runs import make_embedding_infinite
 from support.tiny_models import make_tiny_model
 
 PROMPT = "The quick brown fox"
@@ -154,12 +153,8 @@ def test_a_prompt_of_one_token_has_one_log_probability_which_is_none(llm: LLM) -
 def test_a_prompt_with_logits_that_are_not_finite_fails_alone(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    broken = make_tiny_model("qwen2", tmp_path_factory.mktemp("broken"))
-    file = broken / "model.safetensors"
-    tensors = load_file(file)
-    tensors["model.embed_tokens.weight"][77] = np.inf
-    save_file(tensors, file)
-    llm = LLM(broken)
+    llm = LLM(make_tiny_model("qwen2", tmp_path_factory.mktemp("broken")))
+    make_embedding_infinite(llm, 77)
     asking = greedy(prompt_logprobs=1)
     good, bad = llm.generate(["fine", [5, 77, 6, 7]], [asking, asking])
     assert good.error is None

@@ -196,9 +196,11 @@ for width in (1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 100):
     if width % 2 == 0:
         native.gated(isa, matrix, "silu")
         native.rope_rows(isa, matrix[None], row[None, : width // 2], row[None, width // 2 :])
-    for function in (native.exp, native.log, native.tanh, native.argmax, native.log_sum_exp):
+    for function in (native.exp, native.log, native.tanh, native.log_sum_exp):
         function(isa, row)
-    native.sample(isa, row, 1.0, 1, 0, 0)
+    for temperature in (0.0, 1.0):
+        native.choose(isa, row, temperature, top_p=0.9, min_p=0.01, typical_p=0.9)
+    native.row_logprobs(isa, row, 0, width)
 print("read nothing past the end")
 """
 

@@ -54,6 +54,7 @@ def computed():
     pool = _native.TestPool(isa, "f16", 1, 1, 16, cache)
     table = np.zeros(8, np.int32)
     k, v = rotated[:, :1].copy(), rotated[:, 1:2].copy()
+    first = np.zeros(1, np.int32)
     pool.store(0, table, np.arange(8, dtype=np.int32), k, v)
     return [
         _native.rope_inverse_frequencies(10000.0, 64), cos, sin, rotated, cache,
@@ -66,7 +67,12 @@ def computed():
         _native.tanh(isa, row), _native.exp_double(isa, wide),
         _native.log_double(isa, abs(wide)), *_native.sin_cos_double(isa, wide),
         np.array(_native.log_sum_exp(isa, row)), _native.gumbel(isa, 1, 2, 3, 0, 64),
-        np.array(_native.log_sum_exp(row)),
+        *_native.RowSampler(None).logprobs(row[None], first, first, first + 4),
+        _native.RowSampler(None).draw(
+            row[None], first, np.array([0.7], np.float32), first.astype(np.uint64),
+            first.astype(np.uint32), first.astype(np.uint32), [None],
+            [_native.Controls(len(row), [], top_p=0.9)],
+        ),
     ]
 
 if sys.argv[1] == "changed":

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from farthing import LLM
 from farthing.models.adapter import apply_adapter, open_adapter
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
@@ -130,6 +132,12 @@ class NativeRun:
             rows.append(logits[-1])
             tokens.append(int(np.argmax(logits[-1])))
         return tokens[len(prompt) :], np.stack(rows)
+
+
+def make_embedding_infinite(llm: LLM, token: int) -> None:
+    """Makes logits behind ``token`` not finite; a file with such a weight would be refused."""
+    embedding: Any = llm.engine.runner.executor.weights["model.embed_tokens.weight"]
+    embedding.pack(token, np.full(embedding.cols, np.inf, np.float32).view(np.uint8))
 
 
 def assert_same_bits(actual: Logits, expected: Logits) -> None:

@@ -260,7 +260,7 @@ def make_model(
     """As :func:`make_tiny_model` for a configuration of one's own."""
     model_class = getattr(transformers, find_family(config.architecture).hugging_face.classes[0])
     model = model_class(hugging_face_config(config))
-    randomize(model, seed)
+    randomize(model, seed, gemma=config.architecture.startswith("gemma"))
     if config.vocab_size > TOKENIZER_SIZE:  # rows no training ever touched
         with torch.no_grad():
             model.get_output_embeddings().weight[TOKENIZER_SIZE:] = 0
@@ -366,10 +366,9 @@ def _rope_parameters(rope: Rope) -> dict[str, Any]:
     return parameters
 
 
-def randomize(model: torch.nn.Module, seed: int) -> None:
+def randomize(model: torch.nn.Module, seed: int, *, gemma: bool = False) -> None:
     """Overwrites every parameter of ``model``; depends on ``seed`` and the names only."""
     rng = np.random.default_rng(seed)
-    gemma = model.config.model_type.startswith("gemma")
     for name, parameter in sorted(model.named_parameters()):
         values = rng.standard_normal(tuple(parameter.shape))
         if name.endswith("norm.weight"):

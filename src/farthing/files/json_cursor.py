@@ -22,10 +22,11 @@ MAX_STRING = 4 << 20  # bytes of one string; chat templates and licences are far
 MAX_NUMBER = 1000  # characters; a double in full has 25
 MAX_MEMORY = 36 << 20  # bytes of the values alive at a time
 
-_CONTAINER = 96  # bytes of an empty list or object
+_CONTAINER = 192  # twice what an empty list or object takes: so does making one, in time
 _MEMBER = 64  # bytes for each member of an object, key and value apart
 _ELEMENT = 16  # bytes a list takes for each element, the element apart
 _NUMBER = 48  # so does what is not made again: it takes its time
+_ESCAPES = 64  # for a string that has some: the time of undoing them
 _SHARED_STRINGS = 1024  # equal strings, such as dtypes and file names, are kept once
 
 _TEXT = rb'"([^"\\\x00-\x1f]*+)((?:\\[^\x00-\x1f][^"\\\x00-\x1f]*+)*+)"'
@@ -201,6 +202,7 @@ class JsonCursor:
             if match.end(group) == end:
                 text = str(match[group], "utf-8")
             else:
+                self._spend(_ESCAPES)
                 text = self._unescaped(start, end)
         except UnicodeDecodeError as error:
             self.fail(f"is not UTF-8 ({error.reason})", start + error.start)
