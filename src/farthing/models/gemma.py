@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from farthing.config import ModelConfig
 from farthing.models import layers
-from farthing.models.checkpoint import limits
-from farthing.models.checkpoint.gguf_windows import read_windows
+from farthing.models.checkpoint import limits, windows
 from farthing.models.names import LayerNames, WeightNames
 from farthing.program.builder import ProgramBuilder
 from farthing.program.ops import Value, WeightSlot
@@ -103,11 +102,11 @@ def read_gguf(fields: Fields, c: ModelConfig, defaults: GgufDefaults) -> ModelCo
     key = f"{c.architecture}.".__add__
     of_27b = c.num_layers == defaults.layers_of_27b
     scalar = c.hidden_size // c.num_heads if of_27b else c.head_dim
-    window, sliding = read_windows(fields, c.architecture, c.num_layers)
+    window, sliding = windows.read_gguf_windows(fields, c.architecture, c.num_layers)
     if key("attention.sliding_window") not in fields:
         window = defaults.window
     if sliding is None:
-        sliding = layers.periodic(c.num_layers, defaults.period)
+        sliding = windows.periodic(c.num_layers, defaults.period)
     return replace(
         c,
         activation="gelu_tanh",

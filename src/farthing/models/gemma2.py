@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from farthing.config import ModelConfig
 from farthing.models import gemma, layers
+from farthing.models.checkpoint import windows
 from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
@@ -31,8 +32,8 @@ def build(p: ProgramBuilder, c: ModelConfig, w: WeightNames) -> Value:
 
 
 def _read(fields: Fields, c: ModelConfig) -> ModelConfig:
-    sliding = layers.read_layer_types(fields, c.num_layers)
-    return gemma.read_config(fields, c, sliding or layers.periodic(c.num_layers, _PERIOD))
+    sliding = windows.read_layer_types(fields, c.num_layers)
+    return gemma.read_config(fields, c, sliding or windows.periodic(c.num_layers, _PERIOD))
 
 
 def _read_gguf(fields: Fields, c: ModelConfig) -> ModelConfig:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from farthing.config import ModelConfig, Rope
 from farthing.models import gemma, layers
-from farthing.models.checkpoint import limits
+from farthing.models.checkpoint import limits, windows
 from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
@@ -36,10 +36,10 @@ def build(p: ProgramBuilder, c: ModelConfig, w: WeightNames) -> Value:
 
 
 def _read(fields: Fields, c: ModelConfig) -> ModelConfig:
-    sliding = layers.read_layer_types(fields, c.num_layers)
+    sliding = windows.read_layer_types(fields, c.num_layers)
     if sliding is None:
         period = fields.integer("sliding_window_pattern", 1, limits.MAX_LAYERS)
-        sliding = layers.periodic(c.num_layers, period)
+        sliding = windows.periodic(c.num_layers, period)
     local = c.local_rope
     if local is None:  # written before ropes were listed by type of layer
         theta = fields.real("rope_local_base_freq", limits.MIN_THETA, limits.MAX_THETA)

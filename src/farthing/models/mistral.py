@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from farthing.config import ModelConfig
 from farthing.models import layers
+from farthing.models.checkpoint import windows
 from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
@@ -36,8 +37,8 @@ def build(p: ProgramBuilder, c: ModelConfig, w: WeightNames) -> Value:
 
 def _read(fields: Fields, c: ModelConfig) -> ModelConfig:
     c = replace(c, attention_bias=False, mlp_bias=False)
-    sliding = layers.read_layer_types(fields, c.num_layers)
-    return layers.with_window(c, layers.read_window(fields), sliding)
+    sliding = windows.read_layer_types(fields, c.num_layers)
+    return windows.with_window(c, windows.read_window(fields), sliding)
 
 
 def _read_gguf(fields: Fields, c: ModelConfig) -> ModelConfig:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from farthing.config import ModelConfig
 from farthing.errors import ModelFormatError
-from farthing.models import layers, mistral
+from farthing.models import mistral
+from farthing.models.checkpoint import windows
 from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 from farthing.models.names import LayerNames
 from farthing.program.ops import WeightSlot
@@ -32,7 +33,7 @@ def _read(fields: Fields, c: ModelConfig) -> ModelConfig:
         section = "rope_parameters" if "rope_parameters" in fields else "rope_scaling"
         problem = f"is of type {scaling.kind!r}, which this architecture does not have"
         fields.fail(section, f"{problem}; it has 'longrope'")
-    return layers.with_window(c, layers.read_window(fields))
+    return windows.with_window(c, windows.read_window(fields))
 
 
 def _split(c: ModelConfig, tensors: Tensors) -> Tensors:

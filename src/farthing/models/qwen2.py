@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from farthing.config import ModelConfig
 from farthing.models import layers
+from farthing.models.checkpoint import windows
 from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
@@ -30,7 +31,7 @@ def build(p: ProgramBuilder, c: ModelConfig, w: WeightNames) -> Value:
 
 
 def _read(fields: Fields, c: ModelConfig) -> ModelConfig:
-    c = layers.read_windows(fields, c)
+    c = windows.read_windows(fields, c)
     return replace(c, attention_bias=True)
 
 

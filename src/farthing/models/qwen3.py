@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from farthing.config import ModelConfig
 from farthing.models import layers
+from farthing.models.checkpoint import windows
 from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
@@ -33,7 +34,7 @@ FAMILY = Family(
     HuggingFaceDialect(
         ("Qwen3ForCausalLM",),
         ("qwen3",),
-        read=layers.read_windows,
+        read=windows.read_windows,
         defaults=MappingProxyType(
             {"num_key_value_heads": 32, "head_dim": 128, "max_window_layers": 28}
         ),

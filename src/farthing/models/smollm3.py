@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from farthing.config import ModelConfig
-from farthing.models import layers, llama
+from farthing.models import llama
+from farthing.models.checkpoint import windows
 from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def _every(interval: int, num_layers: int) -> tuple[bool, ...]:
 def _read(fields: Fields, c: ModelConfig) -> ModelConfig:
     rotating = _rotating_layers(fields, c.num_layers)
     c = replace(c, rope_layers=() if all(rotating) else rotating)
-    return layers.read_windows(fields, c, tuple(not rotates for rotates in rotating))
+    return windows.read_windows(fields, c, tuple(not rotates for rotates in rotating))
 
 
 def _rotating_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:

@@ -16,10 +16,9 @@ from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.gguf_file import GgufFile
 from farthing.models.checkpoint.gguf_metadata import ValueType
 from farthing.models.checkpoint.gguf_rope import read_rope
-from farthing.models.checkpoint.gguf_windows import read_windows
 from farthing.models.checkpoint.tensor import TensorSource
+from farthing.models.checkpoint.windows import read_gguf_windows, with_window
 from farthing.models.family import Family, GgufDialect
-from farthing.models.layers import with_window
 from farthing.tokenization.source import GgufVocabulary
 
 
@@ -84,7 +83,7 @@ def read_config(
         bos_token_id=vocabulary.bos_id if vocabulary else None,
         eos_token_ids=_end_ids(vocabulary) if vocabulary else (),
     )
-    config = with_window(config, *read_windows(fields, architecture, num_layers))
+    config = with_window(config, *read_gguf_windows(fields, architecture, num_layers))
     return dialect.read(fields, config)
 
 
