@@ -38,7 +38,7 @@ def write_gguf(
     config = KINDS[kind]
     architecture = architecture or config.architecture
     writer = gguf.GGUFWriter(file, architecture)
-    _write_keys(writer, architecture, config)
+    write_keys(writer, architecture, config)
     wanted = gguf.GGMLQuantizationType[scheme]
     for name, values in _tensors(directory, architecture, config):
         stored = np.ascontiguousarray(values, np.float32)
@@ -58,7 +58,17 @@ def interleave(weights: NDArray[np.generic], num_heads: int) -> NDArray[np.gener
     return halves.swapaxes(1, 2).reshape(weights.shape)
 
 
-def _write_keys(writer: gguf.GGUFWriter, architecture: str, c: ModelConfig) -> None:
+def gguf_name(name: str, architecture: str, c: ModelConfig) -> str:
+    """What the converter calls the tensor ``name``."""
+    kinds = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(kinds[architecture], c.num_layers)
+    written: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    assert written is not None, name
+    return written
+
+
+def write_keys(writer: gguf.GGUFWriter, architecture: str, c: ModelConfig) -> None:
+    """Writes the keys of ``c``, but for those of experts."""
     writer.add_block_count(c.num_layers)
     writer.add_context_length(c.context_length)
     writer.add_embedding_length(c.hidden_size)
@@ -104,16 +114,12 @@ def _write_keys(writer: gguf.GGUFWriter, architecture: str, c: ModelConfig) -> N
 def _tensors(
     source: Path, architecture: str, c: ModelConfig
 ) -> Iterator[tuple[str, NDArray[np.generic]]]:
-    kinds = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
-    names = gguf.get_tensor_name_map(kinds[architecture], c.num_layers)
     for name, values in safetensors.numpy.load_file(source / "model.safetensors").items():
         if architecture in INTERLEAVED and ".q_proj." in name:
             values = interleave(values, c.num_heads)
         elif architecture in INTERLEAVED and ".k_proj." in name:
             values = interleave(values, c.num_kv_heads)
-        written = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        assert written is not None, name
-        yield written, values
+        yield gguf_name(name, architecture, c), values
     if c.rope.scaling is not None and c.rope.scaling.kind == "longrope":
         yield "rope_factors_long.weight", np.array(c.rope.scaling.factors)
         yield "rope_factors_short.weight", np.array(c.rope.scaling.short_factors)
