@@ -24,12 +24,14 @@ FREE = 1 << 20
 # memory of the pool that is touched is the same at every position. `extra` bytes are taken and
 # given back meanwhile.
 CHILD = """
-import json, sys
+import ctypes, json, sys
 from pathlib import Path
 import numpy as np
 from farthing.program.step import SequenceRows
 from support.native_runs import NativeModel
 
+PR_SET_THP_DISABLE = 41  # a page of 2 MiB would come or not, as the system has them to give
+assert ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
 path, tokens, rows, position, extra = sys.argv[1], *map(int, sys.argv[2:])
 
 def resident(field):
