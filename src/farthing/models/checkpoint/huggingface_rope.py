@@ -61,7 +61,7 @@ def _refuse_another(fields: Fields, section: str, values: Mapping[str, object]) 
     if section == "rope_scaling" or not other:
         return
     if not isinstance(other, dict) or any(values.get(key) != other[key] for key in other):
-        fields.fail("rope_scaling", f"does not agree with {section}; leave one of them")
+        fields.fail("rope_scaling", f"does not agree with {section}; write there what it says")
 
 
 def _read_rope(
