@@ -46,6 +46,7 @@ class HuggingFaceDialect:
     """Values of keys that ``config.json`` leaves out; a key that is null has none."""
     section: str | None = None  # an object in config.json that has the text model's keys, if there
     partial_rope: bool = False  # partial_rotary_factor is obeyed
+    activation: str = "hidden_act"  # the key that names it
 
 
 @dataclass(frozen=True, slots=True)

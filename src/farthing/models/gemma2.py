@@ -66,6 +66,7 @@ FAMILY = Family(
                 "eos_token_id": 1,
             }
         ),
+        activation="hidden_activation",
     ),
     GgufDialect("gemma2", read=_read_gguf, names=gemma.GGUF_NAMES),
 )

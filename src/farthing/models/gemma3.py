@@ -107,6 +107,7 @@ FAMILY = Family(
             }
         ),
         section="text_config",
+        activation="hidden_activation",
     ),
     GgufDialect(
         "gemma3",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from farthing.config import ModelConfig
@@ -38,6 +39,11 @@ def _read(fields: Fields, c: ModelConfig) -> ModelConfig:
 FAMILY = Family(
     "qwen2",
     build,
-    HuggingFaceDialect(("Qwen2ForCausalLM",), ("qwen2",), read=_read),
+    HuggingFaceDialect(
+        ("Qwen2ForCausalLM",),
+        ("qwen2",),
+        read=_read,
+        defaults=MappingProxyType({"sliding_window": 4096, "max_window_layers": 28}),
+    ),
     GgufDialect("qwen2", attention_bias=True),
 )

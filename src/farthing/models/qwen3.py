@@ -36,7 +36,12 @@ FAMILY = Family(
         ("qwen3",),
         read=windows.read_windows,
         defaults=MappingProxyType(
-            {"num_key_value_heads": 32, "head_dim": 128, "max_window_layers": 28}
+            {
+                "num_key_value_heads": 32,
+                "head_dim": 128,
+                "sliding_window": 4096,
+                "max_window_layers": 28,
+            }
         ),
     ),
     GgufDialect(

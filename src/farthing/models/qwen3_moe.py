@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from farthing.config import ModelConfig
 from farthing.models import experts, layers
+from farthing.models.checkpoint import windows
 from farthing.models.family import Family, GgufDialect, HuggingFaceDialect
 from farthing.models.names import WeightNames
 from farthing.program.builder import ProgramBuilder
@@ -45,8 +46,7 @@ def build(p: ProgramBuilder, c: ModelConfig, w: WeightNames) -> Value:
 
 def _read(fields: Fields, c: ModelConfig) -> ModelConfig:
     if fields.boolean("use_sliding_window", False):  # then all layers slide
-        window = fields.optional_integer("sliding_window", 1, c.context_length)
-        c = replace(c, sliding_window=window)
+        c = windows.with_window(c, windows.read_window(fields))
     return experts.read_experts(fields, c)
 
 
@@ -57,7 +57,12 @@ def _read_gguf(fields: Fields, c: ModelConfig) -> ModelConfig:
 FAMILY = Family(
     "qwen3_moe",
     build,
-    HuggingFaceDialect(("Qwen3MoeForCausalLM",), ("qwen3_moe",), read=_read),
+    HuggingFaceDialect(
+        ("Qwen3MoeForCausalLM",),
+        ("qwen3_moe",),
+        read=_read,
+        defaults=MappingProxyType({"num_key_value_heads": 4, "sliding_window": 4096}),
+    ),
     GgufDialect(
         "qwen3moe",
         read=_read_gguf,

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from farthing.errors import FarthingError, ModelFormatError, ModelNotFoundError
-from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoint
+from farthing.models.checkpoint import (
+    Checkpoint,
+    TensorSource,
+    check_tensors,
+    open_checkpoint,
+)
 from farthing.models.registry import FAMILIES
 from farthing.program.ops import WeightSlot
 
@@ -85,6 +90,32 @@ def test_rope_frequencies_are_passed_over(name: str, checkpoint: Checkpoint) -> 
     check_tensors(extra, slots)
 
 
+def with_output_matrix(
+    checkpoint: Checkpoint, matrix: TensorSource, *, tied: bool = True
+) -> Checkpoint:
+    tensors = MappingProxyType({**checkpoint.tensors, "lm_head.weight": matrix})
+    config = replace(checkpoint.config, tie_word_embeddings=tied)
+    return replace(checkpoint, tensors=tensors, config=config)
+
+
+def test_an_output_matrix_that_is_no_copy_of_a_tied_embedding_is_refused(
+    checkpoint: Checkpoint, gguf_builder: Any, tmp_path: Path
+) -> None:
+    """It is ignored by some readers and obeyed by others."""
+    slots = [slot for slot in slots_of(checkpoint) if slot.name != "lm_head.weight"]
+    builder = gguf_builder("llama")
+    builder.tensors["token_embd.weight"] = builder.tensors["token_embd.weight"].copy()
+    builder.tensors["token_embd.weight"][19] += 1
+    other = open_checkpoint(builder.write(tmp_path / "other.gguf"), FAMILIES)
+    trained = other.tensors["model.embed_tokens.weight"]
+    with pytest.raises(ModelFormatError, match="differs from model") as caught:
+        check_tensors(with_output_matrix(checkpoint, trained), slots)
+    assert caught.value.field == "tensor token_embd.weight (lm_head.weight)"
+    half = replace(trained, shape=(10, 16))
+    with pytest.raises(ModelFormatError, match="has no place"):
+        check_tensors(with_output_matrix(checkpoint, half), slots)
+
+
 @pytest.mark.parametrize(
     ("tied", "shape", "passes"), [(True, (20, 16), True), (True, (20, 8), False),
                                   (False, (20, 16), False)],
@@ -93,8 +124,9 @@ def test_an_output_matrix_beside_a_tied_embedding_is_passed_over(
     tied: bool, shape: tuple[int, int], passes: bool, checkpoint: Checkpoint
 ) -> None:
     slots = [slot for slot in slots_of(checkpoint) if slot.name != "lm_head.weight"]
-    extra = with_tensor(checkpoint, "lm_head.weight", shape=shape)
-    extra = replace(extra, config=replace(extra.config, tie_word_embeddings=tied))
+    embedding = checkpoint.tensors["model.embed_tokens.weight"]
+    matrix = embedding.row_range(0, 20)
+    extra = with_output_matrix(checkpoint, replace(matrix, shape=shape), tied=tied)
     if passes:
         check_tensors(extra, slots)
     else:

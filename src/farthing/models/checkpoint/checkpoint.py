@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from farthing.config import ModelConfig
 from farthing.errors import ModelFormatError
 from farthing.models.checkpoint.tensor import TensorSource
@@ -18,6 +20,7 @@ LM_HEAD = "lm_head.weight"
 ROPE_FACTORS = "rope_freqs.weight"
 ROPE_LONG = "rope_factors_long.weight"
 ROPE_SHORT = "rope_factors_short.weight"
+_ROWS_TO_COMPARE = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +54,7 @@ def check_tensors(checkpoint: Checkpoint, slots: Iterable[WeightSlot]) -> None:
     """Checks that the checkpoint has the program's weights, of the right shapes, and no others.
 
     Passes over tensors that carry no weight of their own: rope frequencies, tensors without
-    elements, and an output matrix beside a tied embedding of the same shape. Raises
+    elements, and an output matrix that repeats a tied embedding. Raises
     :class:`ModelFormatError` naming the file, the tensor and, if they differ, both shapes.
     """
     needed = {slot.name: slot.shape for slot in slots}
@@ -82,16 +85,33 @@ def check_tensors(checkpoint: Checkpoint, slots: Iterable[WeightSlot]) -> None:
 
 
 def _carries_nothing(checkpoint: Checkpoint, name: str, tensor: TensorSource) -> bool:
+    """Raises :class:`ModelFormatError` for an output matrix that only should carry nothing."""
     if tensor.nbytes == 0 or name in (ROPE_FACTORS, ROPE_LONG, ROPE_SHORT):
         return True
     if name.endswith(".rotary_emb.inv_freq"):
         return True
     embedding = checkpoint.tensors.get(EMBEDDING)
-    return (
-        name == LM_HEAD
-        and checkpoint.config.tie_word_embeddings
-        and embedding is not None
-        and tensor.shape == embedding.shape
+    if name != LM_HEAD or not checkpoint.config.tie_word_embeddings or embedding is None:
+        return False
+    if tensor.shape == embedding.shape and not _repeats(tensor, embedding):
+        raise ModelFormatError(
+            tensor.file,
+            f"differs from {EMBEDDING}, though the configuration says that they are one; set "
+            "tie_word_embeddings to false to have it used",
+            field=_title(name, tensor),
+            offset=tensor.offset,
+        )
+    return tensor.shape == embedding.shape
+
+
+def _repeats(tensor: TensorSource, other: TensorSource) -> bool:
+    """Whether matrices of one shape are equal, told by rows spread over them.
+
+    Training an output matrix changes every row of it: each is in the softmax of every token.
+    """
+    rows = range(0, tensor.rows, max(1, tensor.rows // _ROWS_TO_COMPARE))
+    return all(
+        np.array_equal(tensor.dequantize(i, i + 1), other.dequantize(i, i + 1)) for i in rows
     )
 
 

@@ -52,6 +52,10 @@ def read_config(
     """
     architecture = dialect.architecture
     key = f"{architecture}.".__add__
+    if not fields.boolean(key("attention.causal"), True):  # a model of embeddings
+        fields.fail(
+            key("attention.causal"), "is false: tokens that see later ones are not supported"
+        )
     hidden_size = fields.integer(key("embedding_length"), 1, limits.MAX_WIDTH)
     num_heads = fields.integer(key("attention.head_count"), 1, limits.MAX_HEADS)
     kv_key = key("attention.head_count_kv")

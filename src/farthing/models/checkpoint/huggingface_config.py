@@ -56,7 +56,7 @@ def read_config(fields: Fields, generation: Fields | None, family: Family) -> Mo
         local_rope=local_rope,
         attention_bias=fields.boolean("attention_bias", False),
         mlp_bias=fields.boolean("mlp_bias", False),
-        activation=_activation(fields),
+        activation=_activation(fields, family.hugging_face.activation),
         tie_word_embeddings=fields.boolean("tie_word_embeddings", False),
         bos_token_id=fields.optional_integer("bos_token_id", 0, vocab_size - 1),
         eos_token_ids=ends or _token_ids(fields, "eos_token_id", vocab_size),
@@ -92,10 +92,11 @@ def _refuse_unsupported(fields: Fields) -> None:
     if quantization is not None:
         method = quantization.get("quant_method") if isinstance(quantization, dict) else None
         fields.fail("quantization_config", f"method {str(method)[:40]!r} is not supported yet")
+    if not fields.boolean("is_causal", True):  # a model of embeddings
+        fields.fail("is_causal", "is false: tokens that see later ones are not supported")
 
 
-def _activation(fields: Fields) -> Activation:
-    key = "hidden_activation" if "hidden_activation" in fields else "hidden_act"
+def _activation(fields: Fields, key: str) -> Activation:
     name = fields.optional_text(key) or "silu"
     if name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)

@@ -34,6 +34,7 @@ def read_ropes(
         values = {}
     if not isinstance(values, dict):
         fields.fail(section, "must be an object")
+    _refuse_another(fields, section, values)
     if not any(isinstance(value, dict) for value in values.values()):
         return _read_rope(fields, section, values, head_dim, context_length, partial), None
     for name, value in values.items():
@@ -52,6 +53,15 @@ def read_ropes(
         for name, value in values.items()
     }
     return ropes[_GLOBAL], ropes.get(_LOCAL)
+
+
+def _refuse_another(fields: Fields, section: str, values: Mapping[str, object]) -> None:
+    """Refuses a ``rope_scaling`` beside ``rope_parameters`` that says more or something else."""
+    other = fields.values.get("rope_scaling") or {}
+    if section == "rope_scaling" or not other:
+        return
+    if not isinstance(other, dict) or any(values.get(key) != other[key] for key in other):
+        fields.fail("rope_scaling", f"does not agree with {section}; write there what it says")
 
 
 def _read_rope(
