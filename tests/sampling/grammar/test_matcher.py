@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -192,3 +194,20 @@ def test_a_failed_matcher_does_not_harm_those_beside_it() -> None:
     assert failed.error is not None
     assert fine.error is None
     np.testing.assert_array_equal(mask, MaskFiller(1).fill([grammars.matcher(choice())])[0])
+
+
+def test_nothing_outlives_the_compiler_and_its_matchers() -> None:
+    class Tokenizer:
+        def encode(self, text: str) -> list[int]:
+            return list(text.encode())
+
+    def token_bytes(token: int) -> bytes:
+        return WORDS[token] if token < len(WORDS) else b""
+
+    tokenizer = Tokenizer()
+    made = GrammarCompiler(GrammarVocabulary(WIDTH, token_bytes, CONTROL, ENDS, tokenizer.encode))
+    assert allowed(made.matcher(choice())) == expected(b"")
+    alive = weakref.ref(tokenizer)
+    del tokenizer, made
+    gc.collect()
+    assert alive() is None

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from farthing.errors import InvalidParameterError
 from farthing.sampling.grammar.matcher import GrammarMatcher
 from farthing.sampling.grammar.params import StructuredOutputsParams
 from farthing.sampling.grammar.translation import limits, one_line
-from farthing.sampling.grammar.vocabulary import GrammarVocabulary
-
-if TYPE_CHECKING:
-    import llguidance
+from farthing.sampling.grammar.vocabulary import GrammarVocabulary, PreparedVocabulary
 
 
 class GrammarCompiler:
@@ -24,7 +20,7 @@ class GrammarCompiler:
 
     def __init__(self, vocabulary: GrammarVocabulary) -> None:
         self._vocabulary = vocabulary
-        self._tokenizer: llguidance.LLTokenizer | None = None
+        self._prepared: PreparedVocabulary | None = None
         self._lock = threading.Lock()
 
     def matcher(
@@ -41,14 +37,16 @@ class GrammarCompiler:
         """
         import llguidance
 
+        prepared = self._prepare()
         compiled = llguidance.LLMatcher(
-            self._built(), params.translated(), log_level=0, limits=limits(params.kind)
+            prepared.tokenizer, params.translated(), log_level=0, limits=limits(params.kind)
         )
         if compiled.is_error():
             raise InvalidParameterError(f"structured_outputs: {one_line(compiled.get_error())}")
         vocabulary = self._vocabulary
         matcher = GrammarMatcher(
             compiled,
+            prepared,
             vocab_size=vocabulary.vocab_size,
             ends=vocabulary.ends,
             prefer_more=ignore_eos,
@@ -58,8 +56,8 @@ class GrammarCompiler:
                 matcher.accept(token)
         return matcher
 
-    def _built(self) -> llguidance.LLTokenizer:
+    def _prepare(self) -> PreparedVocabulary:
         with self._lock:
-            if self._tokenizer is None:
-                self._tokenizer = self._vocabulary.build()
-            return self._tokenizer
+            if self._prepared is None:
+                self._prepared = self._vocabulary.build()
+            return self._prepared

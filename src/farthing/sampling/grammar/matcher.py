@@ -13,6 +13,8 @@ from farthing.sampling.grammar.translation import one_line
 if TYPE_CHECKING:
     import llguidance
 
+    from farthing.sampling.grammar.vocabulary import PreparedVocabulary
+
 _ENOUGH = 4  # masks that are worth other threads; a usual one takes 50 microseconds
 _COMPLETE = ("NotStopped", "NoExtension", "EndOfSentence")
 
@@ -24,17 +26,28 @@ class GrammarMatcher:
     are allowed only where nothing else is (``ignore_eos``).
     """
 
-    __slots__ = ("_ends", "_matcher", "_prefer_more", "_tokens", "_vocab_size", "error", "finished")
+    __slots__ = (
+        "_ends",
+        "_matcher",
+        "_prefer_more",
+        "_prepared",
+        "_tokens",
+        "_vocab_size",
+        "error",
+        "finished",
+    )
 
     def __init__(
         self,
         matcher: llguidance.LLMatcher,
+        prepared: PreparedVocabulary,
         *,
         vocab_size: int,
         ends: Sequence[int],
         prefer_more: bool = False,
     ) -> None:
         self._matcher = matcher
+        self._prepared = prepared  # kept for what the matcher calls
         self._vocab_size = vocab_size
         self._tokens = max(vocab_size, max(ends) + 1)
         self._ends = np.array(sorted(ends))

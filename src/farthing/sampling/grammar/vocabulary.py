@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ class GrammarVocabulary:
         """Ends of an answer. A model that has none gets one beyond its logits."""
         return tuple(i for i in self.eos_token_ids if i < self.vocab_size) or (self.vocab_size,)
 
-    def build(self) -> llguidance.LLTokenizer:
+    def build(self) -> PreparedVocabulary:
         """The trie, in about half a second for 152 k tokens."""
         import llguidance
 
@@ -46,8 +47,20 @@ class GrammarVocabulary:
         ]
         reader = _Reader(tokens, special, self.ends, self.encode)
         built = llguidance.LLTokenizer(reader, eos_token=list(self.ends))  # type: ignore[arg-type]
-        reader.greedy = built.greedy_tokenize
-        return built
+        prepared = PreparedVocabulary(built)
+        reader.prepared = weakref.ref(prepared)
+        return prepared
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class PreparedVocabulary:
+    """A vocabulary in llguidance's form, to be kept as long as grammars are matched with it.
+
+    llguidance's objects hide from the garbage collector what they hold. One that held itself, as
+    the reader would with ``tokenizer`` in it, would keep the model's tokenizer for ever.
+    """
+
+    tokenizer: llguidance.LLTokenizer
 
 
 class _Reader:
@@ -66,7 +79,7 @@ class _Reader:
         self.tokens = tokens
         self.special_token_ids = [i for i in special if i < len(tokens) and tokens[i]]
         self.eos_token_id = ends[0]
-        self.greedy: Callable[[str], list[int]] = lambda _: []
+        self.prepared: Callable[[], PreparedVocabulary | None] = lambda: None
         self._encode = encode
 
     def __call__(self, text: str) -> list[int]:
@@ -78,5 +91,9 @@ class _Reader:
         near, far = text[:_NEAR], text[_NEAR:]
         ids = list(self._encode(near))
         if b"".join([self.tokens[i] for i in ids]) != near.encode():
-            ids = self.greedy(near)
-        return ids + self.greedy(far) if far else ids
+            ids = self._greedy(near)
+        return ids + self._greedy(far) if far else ids
+
+    def _greedy(self, text: str) -> list[int]:
+        prepared = self.prepared()
+        return prepared.tokenizer.greedy_tokenize(text) if prepared else []
