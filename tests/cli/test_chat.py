@@ -30,6 +30,23 @@ def llm(tiny_model: str) -> LLM:
 
 
 @pytest.fixture
+def base_model(tiny_model: str, tmp_path: Path) -> str:
+    """The tiny model without a chat template."""
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    for name in ("chat_template.jinja", "chat_template.json"):
+        (base / name).unlink(missing_ok=True)
+    for path in base.glob("*.json"):  # nor may its tokens suggest a template
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("<|im_start|>", "<|other|>"), encoding="utf-8")
+    config = base / "tokenizer_config.json"
+    settings = json.loads(config.read_text())
+    settings.pop("chat_template", None)
+    config.write_text(json.dumps(settings))
+    return str(base)
+
+
+@pytest.fixture
 def talk(environment: dict[str, str], tiny_model: str) -> Talk:
     """A conversation with the tiny model; answers of at most 8 tokens if not said otherwise."""
 
@@ -391,23 +408,12 @@ def test_the_default_model_answers_the_first_question_of_the_readme(
 
 
 def test_a_model_without_a_template_says_that_it_cannot_chat(
-    farthing: CommandLine, tmp_path: Path, tiny_model: str
+    farthing: CommandLine, base_model: str
 ) -> None:
-    base = tmp_path / "base"
-    shutil.copytree(tiny_model, base)
-    for name in ("chat_template.jinja", "chat_template.json"):
-        (base / name).unlink(missing_ok=True)
-    for path in base.glob("*.json"):  # nor may its tokens suggest a template
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace("<|im_start|>", "<|other|>"), encoding="utf-8")
-    config = base / "tokenizer_config.json"
-    settings = json.loads(config.read_text())
-    settings.pop("chat_template", None)
-    config.write_text(json.dumps(settings))
-    result = farthing("chat", "hi", "-m", str(base))
+    result = farthing("chat", "hi", "-m", base_model)
     assert (result.returncode, result.stdout) == (2, "")
     assert "chat template" in result.stderr
-    answered = farthing("run", str(base), "hi", "-n", "2", "--json")
+    answered = farthing("run", base_model, "hi", "-n", "2", "--json")
     assert answered.returncode == 0
     assert json.loads(answered.stdout)["chat_template"] is False
 
@@ -452,3 +458,26 @@ def test_a_model_without_a_switch_cannot_be_told_to_think(
         terminal.type("/think on" + ENTER)
         terminal.expect("farthing: error: .*has no switch for thinking")
         terminal.expect(PROMPT)
+        terminal.type("/think auto" + ENTER)
+        terminal.expect(r"\nthink auto")
+        terminal.expect(PROMPT)
+
+
+def test_thinking_is_forgotten_with_the_model_that_had_a_switch_for_it(
+    talk: Talk, thinking_model: str, tiny_model: str
+) -> None:
+    with talk("--no-think", model=thinking_model) as terminal:
+        terminal.type(f"/model {tiny_model}" + ENTER)
+        terminal.expect("context of 256 tokens")
+        terminal.expect(PROMPT)
+        terminal.type("/think" + ENTER)
+        terminal.expect("think auto")
+
+
+def test_a_chat_does_not_go_on_with_a_model_that_cannot_chat(talk: Talk, base_model: str) -> None:
+    with talk() as terminal:
+        terminal.type(f"/model {base_model}" + ENTER)
+        terminal.expect("farthing: error: the model has no chat template")
+        terminal.expect(PROMPT)
+        terminal.type("penny" + ENTER)
+        terminal.expect(NUMBERS)

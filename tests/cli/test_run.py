@@ -217,3 +217,11 @@ def test_variables_that_reach_nothing_are_refused(
     assert (result.returncode, result.stdout) == (2, "")
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_what_raw_text_has_no_use_for_is_refused_before_a_model_is_looked_for(
+    farthing: CommandLine,
+) -> None:
+    result = farthing("run", "/no/such/model", QUESTION, "--raw", "--no-think")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "are for a chat template, and none is used" in result.stderr

@@ -88,12 +88,18 @@ def run(
     )
     from farthing.cli.loading import LoadOptions, load
     from farthing.cli.structured import AnswerForm
-    from farthing.cli.template_arguments import TemplateVariables, parse_variables, require_switch
+    from farthing.cli.template_arguments import (
+        TemplateVariables,
+        parse_variables,
+        refuse_without_template,
+        require_switch,
+    )
     from farthing.cli.terminal import dim, write_json, write_text
-    from farthing.errors import InvalidParameterError
 
     prompt = read_prompt(prompt)
     variables = TemplateVariables(parse_variables(chat_template_arg), think)
+    if raw:
+        refuse_without_template(variables)
     form = AnswerForm(json_schema, json_object, regex, tuple(choice or ()), grammar)
     params = Sampling(
         temperature=temperature,
@@ -118,12 +124,9 @@ def run(
         chunks = llm.chat_stream(
             question, params, chat_template_kwargs=variables.of(llm.chat_template)
         )
-    elif think is None and not variables.given:
-        chunks = llm.stream(prompt, params)
     else:
-        raise InvalidParameterError(
-            "--think, --no-think and --chat-template-arg are for a chat template, and none is used"
-        )
+        refuse_without_template(variables)
+        chunks = llm.stream(prompt, params)
     answer = stream_answer(chunks, write=(lambda _: None) if json else write_text)
     metrics = answer.metrics
     assert metrics is not None  # the last chunk has them

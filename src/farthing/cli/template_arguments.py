@@ -50,6 +50,14 @@ def parse_variables(texts: Sequence[str] | None) -> dict[str, Any]:
     return further_variables(variables)
 
 
+def refuse_without_template(variables: TemplateVariables) -> None:
+    """Raises :class:`InvalidParameterError` if there are any, as they would reach nothing."""
+    if variables.given or variables.think is not None:
+        raise InvalidParameterError(
+            "--think, --no-think and --chat-template-arg are for a chat template, and none is used"
+        )
+
+
 def require_switch(llm: LLM) -> None:
     """Raises :class:`InvalidParameterError` if thinking cannot be turned on and off."""
     if not llm.chat_template.thinking_switches:

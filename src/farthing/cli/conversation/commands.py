@@ -165,7 +165,8 @@ def _think(conversation: Conversation, text: str) -> str:
     if text:
         if text not in values:
             raise InvalidParameterError(f"thinking is on, off or auto, not '{text}'")
-        require_switch(conversation.llm)
+        if values[text] is not None:
+            require_switch(conversation.llm)
         variables.think = values[text]
     state = next(name for name, value in values.items() if value is variables.think)
     return f"think {state}"

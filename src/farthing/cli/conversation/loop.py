@@ -92,9 +92,10 @@ class Conversation:
         return "\n".join(lines)
 
     def change_model(self, name: str) -> None:
-        """Goes on with another model, or with the old one if the other cannot be loaded.
+        """Goes on with another model, or with the old one if the other cannot be loaded or chat.
 
-        An adapter stays behind with the model that it was made for.
+        An adapter stays behind with the model that it was made for, and so does what was said of
+        thinking where the other has no switch for it.
         """
         before = self.session.model
         plain = replace(self._options, adapter=None)
@@ -103,9 +104,12 @@ class Conversation:
         gc.collect()  # two models may not fit
         try:
             self.llm = load(path, plain)
+            template = self.llm.chat_template
         except BaseException:
             self.llm = load(before, self._options)
             raise
+        if not template.thinking_switches:
+            self.session.variables.think = None
         self.session.model = name
         self._options = plain
 
