@@ -237,3 +237,12 @@ def test_longrope_follows_the_context_the_model_is_run_with() -> None:
     assert factors(32) == (2.0,) * 8
     assert factors(33) == (4.0,) * 8
     assert factors(None) == (4.0,) * 8
+
+
+@pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: family.name)
+def test_every_family_has_a_row_in_the_documentation(family: Family) -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "models.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("|")]
+    names = [*family.hugging_face.classes, *([family.gguf.architecture] if family.gguf else [])]
+    for name in names:
+        assert any(f"`{name}`" in cell for row in rows if len(row) == 6 for cell in row[2:4]), name
