@@ -327,3 +327,25 @@ def test_without_a_template_other_vocabularies_get_an_error_with_the_remedy(llam
     tokenizer = Tokenizer.from_gguf(llama3.gguf)
     with pytest.raises(ChatTemplateError, match=r"no chat template.*farthing run.*instruct"):
         chat_template_of(None, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("source", "messages", "says"),
+    [
+        ("{{ messages[0].role }}", [], "list object has no element 0"),
+        ("{{ '' + messages[0].content }}", [{"role": "user"}], "'dict object' has no attribute"),
+        (
+            "{{ 'user: ' + messages[0].content }}",
+            [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+            'can only concatenate str (not "list") to str',
+        ),
+        ("{{ messages[0].items() | list + 1 }}", [{"role": "user"}], '(not "int") to list'),
+    ],
+)
+def test_failures_name_what_was_given_and_nothing_of_ours(
+    source: str, messages: list[dict[str, Any]], says: str
+) -> None:
+    with pytest.raises(ChatTemplateError) as caught:
+        ChatTemplate(source).render(messages)
+    assert says in str(caught.value)
+    assert "farthing" not in str(caught.value)

@@ -45,6 +45,9 @@ class Group(tuple[Any, ...]):
     size: Size
 
 
+for _kind, _name in ((Items, "list"), (Fields, "dict"), (Group, "tuple")):
+    _kind.__name__, _kind.__module__ = _name, "builtins"  # what errors of templates call them
+
 _SCALAR = Size(1, 0, False)
 
 
