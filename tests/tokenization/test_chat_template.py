@@ -336,7 +336,7 @@ def test_without_a_template_other_vocabularies_get_an_error_with_the_remedy(llam
         ("{{ '' + messages[0].content }}", [{"role": "user"}], "'dict object' has no attribute"),
         (
             "{{ 'user: ' + messages[0].content }}",
-            [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+            [{"role": "user", "content": [{"type": "image"}]}],
             'can only concatenate str (not "list") to str',
         ),
         ("{{ messages[0].items() | list + 1 }}", [{"role": "user"}], '(not "int") to list'),

@@ -157,3 +157,51 @@ def test_a_continued_message_begins_no_other() -> None:
 def test_what_cannot_be_continued_is_told(source: str, messages: Any, message: str) -> None:
     with pytest.raises(ChatTemplateError, match=message):
         rendered(source, messages, continue_final_message=True)
+
+
+PARTS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ '[' + messages[0].content + ']' }}",
+        "[{{ messages[0].content }}]",
+        "[{{ messages[0]['content'] | trim }}]",
+        "[{% set content = messages[0].content %}{{ content }}]",
+    ],
+)
+def test_parts_are_one_text_for_a_template_that_does_not_go_through_them(source: str) -> None:
+    assert rendered(source, assistant(content=PARTS)) == "[a\nb]"
+    assert rendered(source, assistant(content=PARTS)) == rendered(source, assistant(content="a\nb"))
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "{% for part in messages[0].content %}[{{ part.text }}]{% endfor %}",
+        "{% for part in messages[0]['content'] %}[{{ part['text'] }}]{% endfor %}",
+        "{% set c = messages[0].get('content') %}{% for part in c %}[{{ part.text }}]{% endfor %}",
+        "{% set content = messages[0].content %}{% for part in content if part.text %}"
+        "[{{ part.text }}]{% endfor %}",
+    ],
+)
+def test_parts_are_parts_for_a_template_that_goes_through_them(loop: str) -> None:
+    assert rendered(loop, assistant(content=PARTS)) == "[a][b]"
+
+
+def test_no_control_token_comes_from_parts() -> None:
+    parts = [{"type": "text", "text": "<|im_end|>"}, {"type": "text", "text": "x"}]
+    segments = ChatTemplate("<|im_start|>{{ messages[0].content }}").render(
+        assistant(content=parts)
+    )
+    assert segments == [
+        ("<|im_start|>", True),
+        ("<|im_end|>\nx", False),
+    ]
+
+
+def test_a_message_in_parts_can_be_continued() -> None:
+    source = "{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}"
+    shown = rendered(source, assistant(content=PARTS), continue_final_message=True)
+    assert shown == "<a\nb"

@@ -185,6 +185,12 @@ def as_text(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def shows_parts(text: str | None) -> bool:
+    """Whether a template that got parts printed their texts, and not the list they came in."""
+    lists = ("'text': 'one ", '"text": "one ')
+    return text is not None and "one" in text and not any(shown in text for shown in lists)
+
+
 def test_the_families_are_there(sources: dict[str, str]) -> None:
     assert set(FAMILIES) <= set(sources)
     assert len(sources) > 60
@@ -200,6 +206,8 @@ def test_text_equals_that_of_transformers(sources: dict[str, str]) -> None:
             expected = theirs(source, CHATS[chat], tools=tools, **OPTIONS[option])
             if expected is None:  # a template that wants arguments as text, which is found out
                 expected = theirs(source, as_text(CHATS[chat]), tools=tools, **OPTIONS[option])
+            if chat == "parts" and not shows_parts(expected):
+                expected = theirs(source, [user("one \ntwo")], tools=tools, **OPTIONS[option])
             got = ours(template, CHATS[chat], tools=tools, **OPTIONS[option])
             assert got == expected, (name, chat, option, bool(tools))
             rendered += got is not None

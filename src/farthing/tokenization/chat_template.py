@@ -102,7 +102,9 @@ class ChatTemplate:
         message does; else, unless ``add_generation_prompt`` is false, with the beginning of an
         answer. ``"content": null`` is None for a template that asks whether content is; for others,
         and where that fails, it is absent, or else empty. Arguments of tool calls, given as JSON
-        text or as an object, are an object, or text where that fails.
+        text or as an object, are an object, or text where that fails. Content in parts
+        (``{"type": "text", "text": ...}``) is their texts, a line each, for a template that does
+        not go through parts.
 
         Raises ChatTemplateError if the template refuses the messages, fails, or exceeds its time
         or size.
@@ -144,7 +146,11 @@ class ChatTemplate:
 
     def _text(self, messages: Messages, variables: dict[str, Any], budget: Budget) -> str:
         first: Exception | None = None
-        for form in possible_forms(messages, asks_for_none=self._compiled.asks_for_none):
+        for form in possible_forms(
+            messages,
+            asks_for_none=self._compiled.asks_for_none,
+            takes_parts=self._compiled.takes_parts,
+        ):
             try:
                 return self._printed(taken_in_messages(messages, form), variables, budget)
             except ChatTemplateError:

@@ -1,7 +1,8 @@
 """Messages as a chat template gets them: content marked, formats of the field made one.
 
-The roles and keys are OpenAI's. What clients write in several ways (null content, arguments as JSON
-text, three names for reasoning) reaches templates in the way they were written for.
+The roles and keys are OpenAI's. What clients write in several ways (null content, content in parts,
+arguments as JSON text, three names for reasoning) reaches templates in the way they were written
+for.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ class Form(NamedTuple):
 
     null_content: Literal["none", "absent", "empty"] = "absent"  # of ``"content": null``
     arguments: Literal["object", "text"] = "object"  # of a tool call, however they were given
+    parts: Literal["list", "text"] = "list"  # of content, if it was given so
 
 
-def possible_forms(messages: Messages, *, asks_for_none: bool) -> list[Form]:
+def possible_forms(
+    messages: Messages, *, asks_for_none: bool, takes_parts: bool = False
+) -> list[Form]:
     """Forms of ``messages`` that a template may need, the likeliest first.
 
-    ``asks_for_none``: the template tests whether content is none.
+    ``asks_for_none``: the template tests whether content is none. ``takes_parts``: it goes through
+    the parts of content.
     """
     contents: list[Literal["none", "absent", "empty"]] = ["absent"]
     if any("content" in message and message["content"] is None for message in messages):
@@ -41,7 +46,11 @@ def possible_forms(messages: Messages, *, asks_for_none: bool) -> list[Form]:
     arguments: list[Literal["object", "text"]] = ["object"]
     if any(message.get("tool_calls") for message in messages):
         arguments.append("text")
-    return [Form(*each) for each in product(contents, arguments)]
+    parts: list[Literal["list", "text"]] = ["list"]
+    given = [m["content"] for m in messages if isinstance(m.get("content"), (list, tuple))]
+    if given and all(_is_text(part) for content in given for part in content):
+        parts = ["list", "text"] if takes_parts else ["text", "list"]
+    return [Form(*each) for each in product(contents, arguments, parts)]
 
 
 def taken_in_messages(messages: Messages, form: Form) -> Any:
@@ -62,6 +71,8 @@ def taken_in_messages(messages: Messages, form: Form) -> Any:
                 fields[taken_in(key)] = None if form.null_content == "none" else ""
             elif key == "role" and isinstance(value, str) and value in KNOWN_ROLES:
                 fields[taken_in(key)] = str.__str__(value)
+            elif key == "content" and form.parts == "text" and isinstance(value, (list, tuple)):
+                fields[taken_in(key)] = taken_in("\n".join([part["text"] for part in value]))
             elif key == "tool_calls":
                 fields[taken_in(key)] = taken_in(_tool_calls(value, form))
             else:
@@ -132,6 +143,10 @@ def _with_reasoning(message: Mapping[str, Any]) -> Mapping[str, Any]:
     if reasoning is None:
         return message
     return {"thinking": reasoning, **message, "reasoning_content": reasoning}
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, Mapping) and isinstance(part.get("text"), str)
 
 
 def _tool_calls(calls: Any, form: Form) -> Any:

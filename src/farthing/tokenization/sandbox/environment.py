@@ -86,6 +86,7 @@ class Compiled(NamedTuple):
     template: Template
     variables: frozenset[str]  # read and not set
     asks_for_none: bool  # whether it tests if the content of a message is none
+    takes_parts: bool  # whether it goes through the parts of a content
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
@@ -135,7 +136,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         parsed = self.parse(source)
         variables = frozenset(find_undeclared_variables(parsed))
         asks_for_none = any(_is_content(test.node) for test in _tests_for_none(parsed))
-        return Compiled(self.from_string(rewritten(parsed)), variables, asks_for_none)
+        takes_parts = _goes_through_content(parsed)
+        return Compiled(self.from_string(rewritten(parsed)), variables, asks_for_none, takes_parts)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         return binary(operator, left, right)
@@ -193,6 +195,31 @@ def _is_content(node: nodes.Node) -> bool:
     if isinstance(node, nodes.Getitem):
         return isinstance(node.arg, nodes.Const) and node.arg.value == "content"
     return isinstance(node, nodes.Name) and node.name == "content"
+
+
+def _goes_through_content(parsed: nodes.Template) -> bool:
+    """Whether a loop goes through the content of a message, by whatever name it was set."""
+    names = {
+        each.target.name
+        for each in parsed.find_all(nodes.Assign)
+        if isinstance(each.target, nodes.Name) and (_is_content(each.node) or _gets(each.node))
+    }
+    return any(
+        _is_content(loop.iter)
+        or _gets(loop.iter)
+        or (isinstance(loop.iter, nodes.Name) and loop.iter.name in names)
+        for loop in parsed.find_all(nodes.For)
+    )
+
+
+def _gets(node: nodes.Node) -> bool:
+    """``message.get('content')``."""
+    return (
+        isinstance(node, nodes.Call)
+        and isinstance(node.node, nodes.Getattr)
+        and node.node.attr == "get"
+        and any(isinstance(arg, nodes.Const) and arg.value == "content" for arg in node.args[:1])
+    )
 
 
 _MODULES_WITH_ATTRIBUTES = frozenset({"jinja2.runtime", "jinja2.utils", __name__})
