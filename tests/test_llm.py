@@ -283,8 +283,9 @@ def test_a_long_prompt_gives_a_chunk_for_each_pass(directory: Path) -> None:
 
 
 def test_bad_arguments_are_named(directory: Path) -> None:
-    with pytest.raises(InvalidParameterError, match="num_threads=0"):
-        LLM(directory, num_threads=0)
+    for wrong in (0, True, "2"):
+        with pytest.raises(InvalidParameterError, match=f"num_threads={wrong!r}"):
+            LLM(directory, num_threads=wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameterError, match="kv_cache_dtype='int3'"):
         LLM(directory, kv_cache_dtype="int3")  # type: ignore[arg-type]
     with pytest.raises(ContextLengthError, match=r"max_model_len=9999 .* 256 tokens"):

@@ -86,7 +86,8 @@ class LLM:
             ("max_num_batched_tokens", max_num_batched_tokens, 8192),
             ("kv_cache_tokens", kv_cache_tokens, 1 << 40),
         ):
-            if value is not None and not (isinstance(value, int) and 1 <= value <= most):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (whole and 1 <= value <= most):
                 raise InvalidParameterError(
                     f"{name}={value!r} must be a whole number from 1 to {most}"
                 )

@@ -235,7 +235,8 @@ def test_further_variables_reach_the_template_as_content(marker_tokenizer: Token
     template = ChatTemplate(
         "{{ style }}{% if thinking %}<|user|>{% endif %}{{ documents is none }}"
     )
-    ids = encode_chat(marker_tokenizer, template, [], style="<|end|>", thinking=True)
+    question = [{"role": "user", "content": "x"}]
+    ids = encode_chat(marker_tokenizer, template, question, style="<|end|>", thinking=True)
     control = [i for i in ids if i in marker_tokenizer.control_ids]
     assert control == [marker_tokenizer.token_to_id("<|user|>")]
     with pytest.raises(ChatTemplateError, match="bos_token"):
@@ -274,6 +275,11 @@ def test_switches_documents_and_reasoning_equal_transformers(
         assert rendered(TEMPLATES[name], messages, **options) == expected
         shown.add(expected)
     assert len(shown) == len(chats)
+
+
+def test_a_chat_without_messages_is_told_so(marker_tokenizer: Tokenizer) -> None:
+    with pytest.raises(ChatTemplateError, match="there are none, at least one"):
+        encode_chat(marker_tokenizer, compiled("chatml"), [])
 
 
 def test_the_clock_is_there_and_unset_tokens_are_undefined() -> None:

@@ -33,8 +33,10 @@ def encode_chat(
     """Token ids of a chat: the template's control tokens, and no control token from content.
 
     Nothing is added to what the template writes (it writes its own beginning of text). Raises
-    ChatTemplateError as :meth:`ChatTemplate.render` does.
+    ChatTemplateError as :meth:`ChatTemplate.render` does, and for no messages.
     """
+    if not messages:
+        raise ChatTemplateError("messages: there are none, at least one is needed")
     segments = template.render(
         messages,
         add_generation_prompt=add_generation_prompt,
