@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -192,3 +194,19 @@ def test_a_failed_matcher_does_not_harm_those_beside_it() -> None:
     assert failed.error is not None
     assert fine.error is None
     np.testing.assert_array_equal(mask, MaskFiller(1).fill([grammars.matcher(choice())])[0])
+
+
+def test_a_compiler_leaves_nothing_behind() -> None:
+    """The library holds the vocabulary where no garbage collector sees a circle through it."""
+
+    def encode(text: str) -> list[int]:
+        return list(text.encode())
+
+    held = weakref.ref(encode)
+    grammars = GrammarCompiler(
+        GrammarVocabulary(257, lambda i: bytes([i]) if i < 256 else b"<end>", [256], [256], encode)
+    )
+    assert grammars.matcher(choice()).error is None
+    del encode, grammars
+    gc.collect()
+    assert held() is None

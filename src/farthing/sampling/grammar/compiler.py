@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,7 @@ class GrammarCompiler:
             vocab_size=vocabulary.vocab_size,
             ends=vocabulary.ends,
             prefer_more=ignore_eos,
+            compiler=self,
         )
         for token in accepted:
             if matcher.error is None:
@@ -61,5 +63,11 @@ class GrammarCompiler:
     def _built(self) -> llguidance.LLTokenizer:
         with self._lock:
             if self._tokenizer is None:
-                self._tokenizer = self._vocabulary.build()
+                weak = weakref.WeakMethod(self._greedy)
+                self._tokenizer = self._vocabulary.build(
+                    lambda text: [] if (method := weak()) is None else method(text)
+                )
             return self._tokenizer
+
+    def _greedy(self, text: str) -> list[int]:
+        return [] if self._tokenizer is None else self._tokenizer.greedy_tokenize(text)

@@ -24,7 +24,16 @@ class GrammarMatcher:
     are allowed only where nothing else is (``ignore_eos``).
     """
 
-    __slots__ = ("_ends", "_matcher", "_prefer_more", "_tokens", "_vocab_size", "error", "finished")
+    __slots__ = (
+        "_compiler",
+        "_ends",
+        "_matcher",
+        "_prefer_more",
+        "_tokens",
+        "_vocab_size",
+        "error",
+        "finished",
+    )
 
     def __init__(
         self,
@@ -33,7 +42,9 @@ class GrammarMatcher:
         vocab_size: int,
         ends: Sequence[int],
         prefer_more: bool = False,
+        compiler: object = None,
     ) -> None:
+        self._compiler = compiler  # kept: the matcher's vocabulary refers to it only weakly
         self._matcher = matcher
         self._vocab_size = vocab_size
         self._tokens = max(vocab_size, max(ends) + 1)
