@@ -61,6 +61,7 @@ def main(format_name: str, folder: Path, first: int, count: int) -> None:
         faulthandler.cancel_dump_traceback_later()
         assert seconds < bounds.SECONDS, f"seed {seed} took {seconds:.1f} s"
         assert peak < bounds.MEMORY, f"seed {seed} took {peak >> 20} MiB"
+    file.write_bytes(good)  # for the next run
     print(f"refused={refused} ran={count - refused}")
 
 

@@ -49,6 +49,8 @@ def test_gguf_files_always_mean_every_fourth_layer() -> None:
     [
         ({"no_rope_layers": [1, 0]}, "no_rope_layers", "a list of 5"),
         ({"no_rope_layers": "1"}, "no_rope_layers", "a list of 5"),
+        ({"no_rope_layers": [1, 0, True, 1, 1]}, "no_rope_layers[2]", "neither 0 nor 1"),
+        ({"no_rope_layers": [1, 0.0, 1, 1, 1]}, "no_rope_layers[1]", "neither 0 nor 1"),
         ({"no_rope_layers": [1, 0, 2, 1, 1]}, "no_rope_layers[2]", "neither 0 nor 1"),
         ({"no_rope_layers": [1, 0, "x", 1, 1]}, "no_rope_layers[2]", "neither 0 nor 1"),
         ({"no_rope_layer_interval": 0}, "no_rope_layer_interval", "is 0"),

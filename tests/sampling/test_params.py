@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from farthing.errors import InvalidParameterError
@@ -30,6 +31,15 @@ def test_the_defaults_are_those_vllm_users_know() -> None:
         ("stop", 5),
         ("stop", "\ud800"),
         ("stop_token_ids", 5),
+        ("stop_token_ids", b"ab"),
+        ("stop_token_ids", {1: 2.0}),
+        ("stop_token_ids", np.array(1)),
+        ("stop", {"a": 1}),
+        ("stop", b"ab"),
+        ("stop", np.array(1)),
+        ("allowed_token_ids", {1: 2.0}),
+        ("bad_words", {"a": 1}),
+        ("dry_sequence_breakers", {"a": 1}),
         ("stop_token_ids", [-1]),
         ("stop_token_ids", [2**70]),
         ("stop_token_ids", [True]),

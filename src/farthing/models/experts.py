@@ -59,9 +59,14 @@ def read_experts(fields: Fields, c: ModelConfig) -> ModelConfig:
     key = "num_experts" if "num_experts" in fields else "num_local_experts"
     count = fields.integer(key, 1, limits.MAX_EXPERTS)
     step = fields.optional_integer("decoder_sparse_step", 1, limits.MAX_LAYERS) or 1
-    listed = fields.values.get("mlp_only_layers") or []
-    if not isinstance(listed, list) or any(type(i) is not int for i in listed):
-        fields.fail("mlp_only_layers", "must be a list of layer numbers")
+    listed = fields.values.get("mlp_only_layers")
+    listed = [] if listed is None else listed
+    if not isinstance(listed, list) or any(
+        type(i) is not int or not 0 <= i < c.num_layers for i in listed
+    ):
+        fields.fail(
+            "mlp_only_layers", f"must be a list of layer numbers from 0 to {c.num_layers - 1}"
+        )
     named = set(listed)
     dense = tuple(i for i in range(c.num_layers) if i in named or (i + 1) % step)
     experts = Experts(

@@ -102,6 +102,11 @@ def read_gguf(fields: Fields, c: ModelConfig, defaults: GgufDefaults) -> ModelCo
     key = f"{c.architecture}.".__add__
     of_27b = c.num_layers == defaults.layers_of_27b
     scalar = c.hidden_size // c.num_heads if of_27b else c.head_dim
+    if scalar == 0:
+        fields.fail(
+            key("attention.head_count"),
+            f"is {c.num_heads}, more than the embedding length, {c.hidden_size}",
+        )
     window, sliding = windows.read_gguf_windows(fields, c.architecture, c.num_layers)
     if key("attention.sliding_window") not in fields:
         window = defaults.window

@@ -40,7 +40,7 @@ def _rotating_layers(fields: Fields, num_layers: int) -> tuple[bool, ...]:
     if not isinstance(flags, list) or len(flags) < num_layers:
         fields.fail(key, f"must be a list of {num_layers} numbers, one for each layer")
     for index, flag in enumerate(flags):
-        if flag not in (0, 1):
+        if type(flag) is not int or flag not in (0, 1):
             fields.fail(f"{key}[{index}]", f"is {str(flag)[:40]!r}, neither 0 nor 1")
     return tuple(flag == 1 for flag in flags[:num_layers])
 

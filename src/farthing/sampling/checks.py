@@ -96,8 +96,13 @@ class Checks:
             return ()
         if isinstance(value, str):
             return (value,)
-        self.require(isinstance(value, Iterable), name, value, right)
-        return tuple(value)
+        # A mapping or bytes can be gone through, but are no sequence of texts or of ids.
+        good = isinstance(value, Iterable) and not isinstance(value, Mapping | bytes | bytearray)
+        self.require(good, name, value, right)
+        try:
+            return tuple(value)
+        except TypeError:  # an array without dimensions
+            raise InvalidParameterError(f"{name}={reprlib.repr(value)} must be {right}") from None
 
 
 def _utf8_length(text: str) -> int:

@@ -95,6 +95,10 @@ def test_which_layers_have_experts(
         ({"moe_intermediate_size": None}, "moe_intermediate_size: is missing"),
         ({"decoder_sparse_step": 0}, "decoder_sparse_step: is 0"),
         ({"mlp_only_layers": ["0"]}, "mlp_only_layers: must be a list of layer numbers"),
+        ({"mlp_only_layers": 0}, "mlp_only_layers: must be a list of layer numbers"),
+        ({"mlp_only_layers": {}}, "mlp_only_layers: must be a list of layer numbers"),
+        ({"mlp_only_layers": [-1]}, "mlp_only_layers: must be a list of layer numbers"),
+        ({"mlp_only_layers": [2**70]}, "mlp_only_layers: must be a list of layer numbers"),
         ({"norm_topk_prob": 1}, "norm_topk_prob: must be true or false"),
         (
             {"shared_expert_intermediate_size": 64},

@@ -294,6 +294,24 @@ def test_27b_scales_scores_by_the_width_of_the_model_over_its_heads(
     assert config.attention_scale == scale
 
 
+@pytest.mark.parametrize(("architecture", "num_layers"), [("gemma2", 46), ("gemma3", 62)])
+def test_27b_with_more_heads_than_width_is_refused(
+    architecture: str, num_layers: int, gguf_builder: Any, tmp_path: Path
+) -> None:
+    """The scale of its scores would be a division by zero."""
+    with pytest.raises(ModelFormatError, match="more than the embedding length") as caught:
+        gguf_config(
+            gguf_builder(architecture),
+            tmp_path / "a.gguf",
+            block_count=num_layers,
+            embedding_length=2,
+            attention__key_length=8,
+            attention__value_length=8,
+        )
+    assert caught.value.field == f"{architecture}.attention.head_count"
+    assert caught.value.offset is not None
+
+
 def test_a_gguf_gemma_2_slides_in_every_other_layer(gguf_builder: Any, tmp_path: Path) -> None:
     config = gguf_config(gguf_builder("gemma2"), tmp_path / "a.gguf", block_count=3)
     assert (config.sliding_window, config.sliding_layers) == (4096, (True, False, True))

@@ -141,6 +141,7 @@ def test_an_index_that_names_no_shard(name: object, sharded: Path) -> None:
         load(sharded)
     assert caught.value.file == sharded / INDEX
     assert caught.value.field == "weight_map.model.norm.weight"
+    assert caught.value.offset == (sharded / INDEX).read_text().index('"weight_map"')
     assert str(caught.value).isprintable()
 
 
@@ -157,6 +158,9 @@ def test_an_index_that_is_none(content: bytes, sharded: Path) -> None:
         load(sharded)
     assert caught.value.file == sharded / INDEX
     assert caught.value.field in ("JSON", "weight_map")
+    at = content.find(b'"weight_map"')
+    assert caught.value.offset is not None or at < 0
+    assert caught.value.field == "JSON" or caught.value.offset == (None if at < 0 else at)
 
 
 def test_an_index_of_far_too_many_tensors(sharded: Path) -> None:

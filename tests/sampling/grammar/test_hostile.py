@@ -139,6 +139,11 @@ def either(i: int) -> dict[str, Any]:
     return {"anyOf": options}
 
 
+def spread(i: int) -> dict[str, Any]:
+    """Strings of which an automaton must remember many places; the empty one is among them."""
+    return {"type": "string", "pattern": f"(.*a.{{{i}}}b.*)?"}
+
+
 TREE = {"type": "object", "properties": {"left": {"$ref": "#/$defs/t"}, "n": {"anyOf": [{}, {}]}}}
 
 TOO_COMPLEX: dict[str, tuple[str, Any]] = {
@@ -166,6 +171,30 @@ TOO_COMPLEX: dict[str, tuple[str, Any]] = {
     "5,000 properties": ("json", {"required": [f"p{i}" for i in range(5_000)]}),
     "a multiple of 99,991": ("json", {"type": "integer", "multipleOf": 99_991}),
     "many pattern properties": ("json", {"patternProperties": {f"^{i}x": {} for i in range(99)}}),
+    "2^20 by patterns of allOf": ("json", {"allOf": [spread(i) for i in range(20)]}),
+    "2^20 by patterns of references": (
+        "json",
+        {
+            "$ref": "#/$defs/d0",
+            "$defs": {
+                f"d{i}": {**spread(i), "allOf": [{"$ref": f"#/$defs/d{i + 1}"}]} for i in range(20)
+            }
+            | {"d20": {}},
+        },
+    ),
+    "2^20 by patterns of properties": (
+        "json",
+        {
+            "allOf": [
+                {"type": "object", "properties": {"a": spread(i)}, "required": ["a"]}
+                for i in range(20)
+            ]
+        },
+    ),
+    "2^20 by intersections": (
+        "grammar",
+        "start: T\nT: " + " & ".join(f"/{spread(i)['pattern']}/" for i in range(20)),
+    ),
     "60,000 brackets": ("regex", "(" * 60_000 + "a" + ")" * 60_000),
     "40 brackets": ("regex", "(" * 40 + "a" + ")" * 40),
     "1,000^3 repeats": ("regex", "((a{1000}){1000}){1000}"),

@@ -35,13 +35,19 @@ def open_gguf(path: Path, families: Collection[Family]) -> Checkpoint:
     tensors = _tensors(file, dialect)
     embedding = tensors.get(EMBEDDING)
     if embedding is None or len(embedding.shape) != 2:
-        raise ModelFormatError(path, "a matrix is needed", field="tensor token_embd.weight")
+        raise ModelFormatError(
+            path,
+            "a matrix is needed",
+            field="tensor token_embd.weight",
+            offset=None if embedding is None else embedding.offset,
+        )
     vocab_size = embedding.shape[0]
     if not 1 <= vocab_size <= limits.MAX_VOCABULARY:
         raise ModelFormatError(
             path,
             f"has {vocab_size} rows, outside 1 to {limits.MAX_VOCABULARY}",
             field="tensor token_embd.weight",
+            offset=embedding.offset,
         )
     tokenizer = read_tokenizer(fields, vocab_size)
     config = read_config(fields, family, dialect, vocab_size, tensors, tokenizer)

@@ -165,14 +165,18 @@ def _shards(path: Path) -> tuple[list[Path], Mapping[str, str] | None]:
 
 
 def _weight_map(path: Path) -> Iterator[tuple[str, str]]:
-    weight_map = read_json_object(path).get("weight_map")
+    fields = read_json_fields(path)
+    weight_map = fields.values.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise ModelFormatError(path, "must be an object, not empty", field="weight_map")
+        fields.fail("weight_map", "must be an object, not empty")
     for name, shard in weight_map.items():
         plain = isinstance(shard, str) and not set(shard) & set("/\\\0") and shard.isprintable()
         if not plain or not shard.endswith(".safetensors"):
             raise ModelFormatError(
-                path, f"{str(shard)[:80]!r} is not a file name", field=f"weight_map.{name}"
+                path,
+                f"{str(shard)[:80]!r} is not a file name",
+                field=f"weight_map.{name}",
+                offset=fields.offsets["weight_map"],
             )
         yield name, shard
 

@@ -103,6 +103,7 @@ class _Reader:
                 result["allOf"] = [*result.get("allOf", ()), {"pattern": pattern}]
             else:
                 result["pattern"] = pattern
+        keywords.include_bounds(result)
         self.properties += len({*result.get("properties", ()), *result.get("required", ())})
         if self.properties > MAX_PROPERTIES:
             _refuse(place, f"is too complex: more than {MAX_PROPERTIES:,} properties in all")

@@ -89,6 +89,7 @@ NOT_SUPPORTED = frozenset(
 
 _EXACT = 2**53  # whole numbers to here are exact as floating point numbers
 _LARGEST = 1e15
+_SPLIT_BELOW = 10**9  # a number beside it has enough digits
 
 
 def type_problem(value: Any) -> str | None:
@@ -127,6 +128,24 @@ def number_problem(value: Any) -> str | None:
     if abs(value) > (_EXACT if isinstance(value, int) else _LARGEST):
         return f"{shown(value)} is too large to be kept exactly"
     return None
+
+
+def include_bounds(schema: dict[str, Any]) -> None:
+    """Replaces whole exclusive bounds on the side of zero by a number beside them, inclusive.
+
+    llguidance includes such a bound where the other one has the same whole part: 2 in (2, 2.5].
+    What it is beside by has the fourteenth digit: a sixteenth llguidance rounds away.
+    """
+    for exclusive, inclusive, sign, tighter in (
+        ("exclusiveMinimum", "minimum", 1, max),
+        ("exclusiveMaximum", "maximum", -1, min),
+    ):
+        bound = schema.get(exclusive)
+        if bound is None or bound != int(bound) or not 0 <= sign * bound <= _SPLIT_BELOW:
+            continue
+        beside = bound + sign * 10.0 ** (len(str(abs(int(bound)))) - 14)
+        del schema[exclusive]
+        schema[inclusive] = tighter(beside, schema.get(inclusive, beside))
 
 
 def reference_problem(value: Any) -> str | None:

@@ -23,6 +23,7 @@ from farthing.sampling.grammar.limits import (
     MAX_LARK_NESTING,
     MAX_SCHEMA_WEIGHT,
     MAX_SOURCE_BYTES,
+    MAX_TOGETHER,
 )
 from farthing.sampling.grammar.regex import Weight, check_regex
 
@@ -85,7 +86,10 @@ def check_lark(grammar: str) -> None:
         _refuse(f"of {nbytes:,} bytes is too complex; at most {MAX_SOURCE_BYTES:,} are taken")
     if not grammar.strip():
         _refuse("is empty")
-    definitions = _definitions(list(_tokens(grammar)))
+    tokens = list(_tokens(grammar))
+    if sum(token.text == "&" for token in tokens) >= MAX_TOGETHER:
+        _refuse(f"is too complex: more than {MAX_TOGETHER - 1} intersections (&)")
+    definitions = _definitions(tokens)
     if len(definitions) > MAX_LARK_DEFINITIONS:
         _refuse(
             f"of {len(definitions):,} definitions is too complex; "

@@ -42,6 +42,9 @@ MAX_EXPRESSION_WEIGHT = 10_000
 MAX_SCHEMA_WEIGHT = 50_000
 """The same of all ``pattern`` and all literal strings of a schema together."""
 
+MAX_TOGETHER = 8
+"""Patterns that one string must match at once: states of the engine double with each."""
+
 MAX_MULTIPLE = 10_000
 """The digits of every ``multipleOf`` as a whole number, 25 for 0.25, summed over the schema."""
 

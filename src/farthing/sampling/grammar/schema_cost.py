@@ -14,7 +14,11 @@ from typing import Any, NamedTuple, NoReturn
 
 from farthing.errors import InvalidParameterError
 from farthing.sampling.grammar import keywords
-from farthing.sampling.grammar.limits import MAX_COMBINED_SIZE, MAX_REFERENCE_DEPTH
+from farthing.sampling.grammar.limits import (
+    MAX_COMBINED_SIZE,
+    MAX_REFERENCE_DEPTH,
+    MAX_TOGETHER,
+)
 
 _CEILING = 1 << 62  # sizes stop growing here
 
@@ -26,6 +30,7 @@ class _Cost(NamedTuple):
     choices: int = 1  # product of the options on a way from the top down
     depth: int = 1
     recursive: bool = False
+    patterns: int = 0  # that must hold of one string at once
 
 
 def check_cost(schema: Any, resolve: Callable[[Any, str], Any]) -> None:
@@ -86,7 +91,9 @@ class _Estimate:
                     costs.append(self.cost(schema["items"], level + 1))
             elif name == "object":
                 costs += self._object(schema, level)
-        return _join(costs)
+        own = ("pattern" in schema) + ("format" in schema)
+        joined = _join(costs)
+        return joined._replace(patterns=max(joined.patterns, own))
 
     def _object(self, schema: dict[str, Any], level: int) -> list[_Cost]:
         named = [self.cost(item, level + 1) for item in schema.get("properties", {}).values()]
@@ -121,7 +128,10 @@ class _Estimate:
             choices = a.choices * b.choices
         if max(size, choices) > MAX_COMBINED_SIZE:
             _refuse(f"its parts combine into more than {MAX_COMBINED_SIZE:,} schemas")
-        return _Cost(size, choices, max(a.depth, b.depth), a.recursive or b.recursive)
+        patterns = a.patterns + b.patterns
+        if patterns > MAX_TOGETHER:
+            _refuse(f"more than {MAX_TOGETHER} patterns must hold of a string at once")
+        return _Cost(size, choices, max(a.depth, b.depth), a.recursive or b.recursive, patterns)
 
 
 def _join(costs: list[_Cost], *, options: bool = False) -> _Cost:
@@ -134,6 +144,7 @@ def _join(costs: list[_Cost], *, options: bool = False) -> _Cost:
         min(sum(choices) if options else max(choices), _CEILING),
         1 + max(cost.depth for cost in costs),
         any(cost.recursive for cost in costs),
+        max(cost.patterns for cost in costs),
     )
 
 

@@ -36,6 +36,8 @@ _JSON_OPTIONS = {
     "whitespace_pattern": WHITESPACE,
     "coerce_one_of": False,
     "lenient": False,
+    # Without \u: names of further properties could spell a name that the schema has with it.
+    "json_allowed_escapes": 'nrbtf\\"',
 }
 _NOT_AHEAD = '\n%llguidance {"no_forcing": true}\n'
 """Keeps llguidance from working out text that must follow: of `"b" /a+/ "a"` it never sees an end.
