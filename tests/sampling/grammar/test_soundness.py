@@ -102,3 +102,57 @@ def test_bounds_that_meet_where_schemas_do_are_kept() -> None:
     assert takes(params, "2.1")
     whole = StructuredOutputsParams(json={"type": "integer", "exclusiveMinimum": 0, "maximum": 2})
     assert [text for text in ("0", "1", "2", "3") if takes(whole, text)] == ["1", "2"]
+
+
+CONTROL = [chr(i) for i in (*range(0x20), 0x7F)]
+SHORT = {"\b", "\t", "\n", "\f", "\r"}  # those that JSON writes without \\u
+
+
+@pytest.mark.parametrize("character", CONTROL, ids=ascii)
+def test_a_control_character_is_kept_or_refused_and_never_left_out(character: str) -> None:
+    code = ord(character)
+    texts = [{"const": f"0{character}"}, {"enum": [["1", f"0{character}"]]}]
+    spellings = [
+        character,
+        f"\\x{code:02x}",
+        f"\\u{code:04X}",
+        f"\\x{{{code:x}}}",
+        f"[{character}]",
+    ]
+    patterns = [{"type": "string", "pattern": f"^0{spelling}$"} for spelling in spellings]
+    for schema in (*texts, *patterns):
+        if character in SHORT:
+            wanted = json.dumps(schema.get("const", f"0{character}"))
+            wanted = json.dumps(schema["enum"][0]) if "enum" in schema else wanted
+            params = StructuredOutputsParams(json=schema)
+            assert takes(params, wanted.replace(", ", ","))
+            assert not takes(params, '["1","0"]' if "enum" in schema else '"0"')
+        else:
+            with pytest.raises(InvalidParameterError, match="which answers cannot have"):
+                StructuredOutputsParams(json=schema)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "answer"),
+    [
+        (r"^[^\x00-\x1f\x7f]+$", "a"),
+        (r"^[\x00-\x1f]$", None),
+        (r"^[\x1fa]$", "a"),
+        (r"^[^\x1f]$", "a"),
+        (r"^\\x1f$", r"\\x1f"),
+        (r"^\\\x1f$", None),
+        (r"^[\x1f\x01-\x07]$", None),
+        (r"^\v$", None),
+        (r"^\a$", None),
+        (r"^]\x1f[]$", None),
+    ],
+)
+def test_a_set_with_a_control_character_is_one_without(pattern: str, answer: str | None) -> None:
+    schema = {"type": "string", "pattern": pattern}
+    try:
+        params = StructuredOutputsParams(json=schema)
+        assert not takes(params, '""')
+    except InvalidParameterError:
+        assert answer is None
+        return
+    assert answer is None or takes(params, f'"{answer}"')

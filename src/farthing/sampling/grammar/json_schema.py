@@ -26,6 +26,7 @@ from farthing.sampling.grammar.limits import (
 )
 from farthing.sampling.grammar.regex import check_regex
 from farthing.sampling.grammar.schema_cost import check_cost
+from farthing.sampling.grammar.unwritable import unwritable_in_expression, unwritable_in_text
 
 Place = tuple[str, ...]
 """Keys from the top of the document down."""
@@ -171,6 +172,8 @@ class _Reader:
     def _constant(self, value: Any, here: Place) -> None:
         if isinstance(value, str):
             self._literal(value, here)
+            if here[-1] != "required" and (found := unwritable_in_text(value)) is not None:
+                _refuse(here, f"{shown(value)} has {found}, which answers cannot have")
         elif isinstance(value, list):
             for item in value:
                 self._constant(item, here)
@@ -190,6 +193,8 @@ class _Reader:
     def _expression(self, value: Any, here: Place) -> None:
         if not isinstance(value, str):
             _refuse(here, f"{shown(value)} must be a regular expression")
+        if (found := unwritable_in_expression(value)) is not None:
+            _refuse(here, f"{shown(value)} asks for {found}, which answers cannot have")
         self._add(check_regex(value, f"JSON schema at {_pointer(here)}:").most, here)
 
     def _add(self, weight: int, here: Place) -> None:
