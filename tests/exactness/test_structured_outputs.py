@@ -83,32 +83,29 @@ def _preference(data: bytes) -> int:
     return 100 * len(data) + (1000 if -1 in places else places[0])
 
 
-TALLY: Counter[str | None] = Counter()
+def test_random_schemas_are_kept(llm: LLM) -> None:
+    reasons: Counter[str | None] = Counter()
 
+    @settings(
+        max_examples=50,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(st.lists(schemas(), min_size=1, max_size=8))
+    def are_kept(asked: list[dict[str, Any]]) -> None:
+        grammars = [StructuredOutputsParams(json=json.dumps(schema)) for schema in asked]
+        for schema, grammar, answer in zip(asked, grammars, answers(llm, grammars), strict=True):
+            reasons[answer.finish_reason] += 1
+            if answer.finish_reason == "stop":
+                check_json(answer.text, schema)
+            else:
+                assert (answer.finish_reason, len(answer.token_ids)) == ("length", 240)
+                check_json(completed(llm, grammar, answer.token_ids), schema)
 
-@settings(
-    max_examples=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(st.lists(schemas(), min_size=1, max_size=8))
-def test_random_schemas_are_kept(llm: LLM, asked: list[dict[str, Any]]) -> None:
-    grammars = [StructuredOutputsParams(json=json.dumps(schema)) for schema in asked]
-    for schema, grammar, answer in zip(asked, grammars, answers(llm, grammars), strict=True):
-        TALLY[answer.finish_reason] += 1
-        if answer.finish_reason == "stop":
-            check_json(answer.text, schema)
-        else:
-            assert (answer.finish_reason, len(answer.token_ids)) == ("length", 240)
-            check_json(completed(llm, grammar, answer.token_ids), schema)
-
-
-def test_most_of_them_were_answered_to_the_end() -> None:
-    """Of the test above: it would say little of answers that were all cut."""
-    if not TALLY:
-        pytest.skip("the test above did not run")
-    assert TALLY["stop"] > 0.8 * TALLY.total(), TALLY
-    assert TALLY["stop"] > 100
+    are_kept()
+    # It would say little of answers that were all cut.
+    assert reasons["stop"] > 0.8 * reasons.total(), reasons
+    assert reasons["stop"] > 100
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
