@@ -82,7 +82,6 @@ class Engine:
                 f"prompt of {length} tokens does not fit the context of {self.max_model_len} "
                 "tokens with one left to generate"
             )
-        self.vocabulary.check(params)
         stop_ids = frozenset(params.stop_token_ids or ())
         end_ids = {token for token in stop_ids | self.eos_token_ids if token < self.vocabulary.size}
         seed = secrets.randbits(64) if params.seed is None else params.seed
