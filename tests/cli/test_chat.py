@@ -6,70 +6,26 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
-from farthing import LLM, CompletionOutput, SamplingParams
+from farthing import LLM, SamplingParams
+from support.chat_terminal import (
+    ALT_ENTER,
+    CTRL_C,
+    CTRL_D,
+    ENTER,
+    NUMBERS,
+    PROMPT,
+    QUESTION,
+    UP,
+    Talk,
+    messages,
+    save,
+)
 from support.command_line import COMMAND, CommandLine
 from support.pty_process import PtyProcess
-
-QUESTION = "What does a farthing buy?"
-PROMPT = ">>>"
-NUMBERS = r"\d+ prompt tokens · prefill [\d,]+ ms · \d+ tokens"
-UP, CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x1b[A", "\x03", "\x04", "\r", "\x1b\r"
-
-Talk = Callable[..., AbstractContextManager[PtyProcess]]
-
-
-@pytest.fixture(scope="session")
-def llm(tiny_model: str) -> LLM:
-    return LLM(tiny_model, num_threads=1)
-
-
-@pytest.fixture
-def base_model(tiny_model: str, tmp_path: Path) -> str:
-    """The tiny model without a chat template."""
-    base = tmp_path / "base"
-    shutil.copytree(tiny_model, base)
-    for name in ("chat_template.jinja", "chat_template.json"):
-        (base / name).unlink(missing_ok=True)
-    for path in base.glob("*.json"):  # nor may its tokens suggest a template
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace("<|im_start|>", "<|other|>"), encoding="utf-8")
-    config = base / "tokenizer_config.json"
-    settings = json.loads(config.read_text())
-    settings.pop("chat_template", None)
-    config.write_text(json.dumps(settings))
-    return str(base)
-
-
-@pytest.fixture
-def talk(environment: dict[str, str], tiny_model: str) -> Talk:
-    """A conversation with the tiny model; answers of at most 8 tokens if not said otherwise."""
-
-    @contextmanager
-    def open_chat(*options: str, model: str = tiny_model) -> Iterator[PtyProcess]:
-        command = [*COMMAND, "chat", "-m", model, "-n", "8", *options]
-        with PtyProcess(command, environment) as terminal:
-            terminal.expect("Ctrl-D leaves.")
-            terminal.expect(PROMPT)
-            yield terminal
-
-    return open_chat
-
-
-def messages(path: Path) -> list[tuple[str, str]]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return [(message["role"], message["content"]) for message in content["messages"]]
-
-
-def save(terminal: PtyProcess, path: Path) -> None:
-    terminal.type(f"/save {path}{ENTER}")
-    terminal.expect(r"messages are in")
-    terminal.expect(PROMPT)
 
 
 def test_one_question_is_answered(farthing: CommandLine, tiny_model: str, llm: LLM) -> None:
@@ -146,10 +102,28 @@ def test_messages_of_several_lines(talk: Talk, tmp_path: Path) -> None:
     assert said[2] == ("user", "one\ntwo")
 
 
-def test_ctrl_c_ends_the_answer_and_keeps_the_chat(talk: Talk, tmp_path: Path) -> None:
-    with talk("-n", "100000", "--no-cache", "-t", "1", "--stop", "\n") as terminal:
+def long_answer(model: str, question: str) -> int:
+    """A seed whose answer at temperature 1 does not end soon."""
+    params = [SamplingParams(temperature=1, seed=seed, max_tokens=1000) for seed in range(24)]
+    asked = [[{"role": "user", "content": question}]] * len(params)
+    answers = LLM(model, num_threads=1).chat(asked, params)
+    lengths = [len(answer.outputs[0].token_ids) for answer in answers]
+    assert max(lengths) > 500
+    return lengths.index(max(lengths))
+
+
+def test_ctrl_c_ends_the_answer_and_keeps_the_chat(
+    talk: Talk, tiny_model: str, tmp_path: Path
+) -> None:
+    model = shutil.copytree(tiny_model, tmp_path / "long")  # nor may the context be full first
+    config = json.loads((model / "config.json").read_text())
+    config["max_position_embeddings"] = 8192
+    (model / "config.json").write_text(json.dumps(config))
+    seed = str(long_answer(str(model), "tell me everything"))
+    options = ("-n", "100000", "--no-cache", "-t", "1", "--seed", seed, "--stop", "\n")
+    with talk(*options, model=str(model)) as terminal:
         terminal.type("/set stop none" + ENTER)
-        terminal.expect(r"seed none\s+stop none")
+        terminal.expect(rf"seed {seed}\s+stop none")
         terminal.expect(PROMPT)
         terminal.type("tell me everything" + ENTER)
         terminal.expect("everything")
@@ -262,102 +236,6 @@ def test_another_model_takes_over_and_a_wrong_one_does_not(talk: Talk, tiny_mode
         terminal.expect("2 messages")
 
 
-def test_a_full_context_offers_to_drop_the_oldest_turns(talk: Talk, tmp_path: Path) -> None:
-    with talk("--system", "Be brief.", "--max-model-len", "96") as terminal:
-        terminal.type("/set max_tokens 1" + ENTER)
-        terminal.expect(PROMPT)
-        full = r"The context of 96 tokens is full\. Drop the oldest (\d+) messages and "
-        for _ in range(12):
-            terminal.type("a penny for your thoughts" + ENTER)
-            if terminal.expect(rf"{full}|{NUMBERS}").group().startswith("The"):
-                break
-            terminal.expect(PROMPT)
-        else:
-            pytest.fail("the context never was full")
-        terminal.expect(r"\[Y/n\]")
-        terminal.type(ENTER)
-        terminal.expect(NUMBERS)
-        terminal.expect(PROMPT)
-        save(terminal, tmp_path / "talk.json")
-        terminal.type("/system" + ENTER)
-        terminal.expect(r"Be brief\.")
-    said = messages(tmp_path / "talk.json")
-    assert [role for role, _ in said[:2]] == ["user", "assistant"]
-    assert 2 <= len(said) < 24
-
-
-def test_an_answer_that_fills_the_context_is_made_again_after_dropping(
-    talk: Talk, tmp_path: Path, tiny_model: str
-) -> None:
-    small = LLM(tiny_model, num_threads=1, max_model_len=64)
-
-    def reply(asked: list[dict[str, str]], max_tokens: int) -> CompletionOutput:
-        params = SamplingParams(temperature=0, max_tokens=max_tokens)
-        return small.chat(asked, params)[0].outputs[0]
-
-    first = [{"role": "user", "content": "a penny"}]
-    said = [*first, {"role": "assistant", "content": reply(first, 8).text}]
-
-    def fills(question: str) -> bool:
-        asked = {"role": "user", "content": question}
-        answers = [reply([*said, asked], 1000), reply([asked], 1000)]
-        return all(answer.finish_reason == "length" and answer.text for answer in answers)
-
-    question = next(word for word in ("go on", "and then", "why", "tell", "so") if fills(word))
-    again = reply([{"role": "user", "content": question}], 1000).text
-    with talk("--max-model-len", "64") as terminal:
-        terminal.type("a penny" + ENTER)
-        terminal.expect(NUMBERS)
-        terminal.expect(PROMPT)
-        terminal.type("/set max_tokens 1000" + ENTER)
-        terminal.expect(PROMPT)
-        terminal.type(question + ENTER)
-        terminal.expect("the context is full")
-        terminal.expect("Drop the oldest 2 messages and answer again")
-        terminal.expect(r"\[Y/n\]")
-        terminal.type(ENTER)
-        terminal.expect("the context is full")
-        terminal.expect(PROMPT)
-        save(terminal, tmp_path / "talk.json")
-    assert messages(tmp_path / "talk.json") == [("user", question), ("assistant", again)]
-
-
-def test_who_declines_is_told_how_long_the_prompt_is(talk: Talk, tmp_path: Path, llm: LLM) -> None:
-    question = "bread and butter and a penny"
-    alone = llm.count_chat_tokens([{"role": "user", "content": question}])
-    context = alone * 4 // 3 + 4  # dropping helps
-    with talk("--max-model-len", str(context)) as terminal:
-        for _ in range(2):
-            terminal.type(question + ENTER)
-            if "full" in terminal.expect(rf"is full\. Drop the oldest 2|{NUMBERS}").group():
-                break
-            terminal.expect(PROMPT)
-        else:
-            pytest.fail("the context never was full")
-        terminal.expect(r"\[Y/n\]")
-        terminal.type("n" + ENTER)
-        terminal.expect(f"farthing: error: .*{context}")
-        terminal.expect(PROMPT)
-        save(terminal, tmp_path / "talk.json")
-    assert len(messages(tmp_path / "talk.json")) == 2
-
-
-def test_a_question_of_nearly_the_whole_context_drops_what_is_before_it(
-    talk: Talk, llm: LLM
-) -> None:
-    question = "bread and butter and a penny"
-    context = llm.count_chat_tokens([{"role": "user", "content": question}]) + 4
-    assert context - 4 > context * 3 // 4
-    with talk("--max-model-len", str(context)) as terminal:
-        terminal.type(question + ENTER)
-        terminal.expect(r"the context is\s+full")
-        terminal.expect(PROMPT)
-        terminal.type(question + ENTER)
-        terminal.expect(r"Drop the oldest 2\s+messages\s+and\s+go\s+on\?\s+\[Y/n\]")
-        terminal.type(ENTER)
-        terminal.expect(NUMBERS)
-
-
 def test_the_history_is_kept_for_the_next_chat(talk: Talk, home: Path) -> None:
     with talk() as terminal:
         terminal.type("/system Remember me." + ENTER)
@@ -416,62 +294,6 @@ def test_a_model_without_a_template_says_that_it_cannot_chat(
     answered = farthing("run", base_model, "hi", "-n", "2", "--json")
     assert answered.returncode == 0
     assert json.loads(answered.stdout)["chat_template"] is False
-
-
-def test_thinking_is_turned_on_and_off(talk: Talk, thinking_model: str) -> None:
-    llm = LLM(thinking_model, num_threads=1)
-    question = [{"role": "user", "content": "penny"}]
-    lengths = {
-        state: llm.count_chat_tokens(question, chat_template_kwargs=variables)
-        for state, variables in (
-            ("on", {"enable_thinking": True}),
-            ("off", {"enable_thinking": False}),
-            ("auto", {}),
-        )
-    }
-    assert len(set(lengths.values())) > 1
-    with talk("--no-think", model=thinking_model) as terminal:
-        for state in ("off", "on", "auto"):
-            if state != "off":  # as the option has it
-                terminal.type(f"/think {state}{ENTER}")
-            else:
-                terminal.type("/think" + ENTER)
-            terminal.expect(f"think {state}")
-            terminal.expect(PROMPT)
-            terminal.type("/clear" + ENTER)
-            terminal.expect(PROMPT)
-            terminal.type("penny" + ENTER)
-            terminal.expect(f"{lengths[state]} prompt tokens")
-            terminal.expect(PROMPT)
-        terminal.type("/think maybe" + ENTER)
-        terminal.expect("farthing: error: thinking is on, off or auto, not 'maybe'")
-        terminal.expect(PROMPT)
-
-
-def test_a_model_without_a_switch_cannot_be_told_to_think(
-    farthing: CommandLine, talk: Talk, tiny_model: str
-) -> None:
-    result = farthing("chat", QUESTION, "-m", tiny_model, "--think")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "has no switch for thinking" in result.stderr
-    with talk() as terminal:
-        terminal.type("/think on" + ENTER)
-        terminal.expect("farthing: error: .*has no switch for thinking")
-        terminal.expect(PROMPT)
-        terminal.type("/think auto" + ENTER)
-        terminal.expect(r"\nthink auto")
-        terminal.expect(PROMPT)
-
-
-def test_thinking_is_forgotten_with_the_model_that_had_a_switch_for_it(
-    talk: Talk, thinking_model: str, tiny_model: str
-) -> None:
-    with talk("--no-think", model=thinking_model) as terminal:
-        terminal.type(f"/model {tiny_model}" + ENTER)
-        terminal.expect("context of 256 tokens")
-        terminal.expect(PROMPT)
-        terminal.type("/think" + ENTER)
-        terminal.expect("think auto")
 
 
 def test_a_chat_does_not_go_on_with_a_model_that_cannot_chat(talk: Talk, base_model: str) -> None:
