@@ -258,6 +258,14 @@ FARTHING_BIND(program) {
       .def("scale", &Program::scale)
       .def("softcap", &Program::softcap)
       .def("copy_rows", &Program::copy_rows)
+      .def("set_profiling", &Program::set_profiling, nb::arg("on"))
+      .def("profile",
+           [](const Program& p) {
+             std::vector<std::tuple<std::string, size_t, double>> list;
+             for (const Program::Timing& t : p.profile())
+               list.emplace_back(t.name, t.weight_bytes, t.seconds);
+             return list;
+           })
       .def("run", &run, nb::arg("pool"), nb::arg("kv"), nb::arg("tokens"), nb::arg("positions"),
            nb::arg("row_offsets"), nb::arg("block_tables"), nb::arg("logit_rows"),
            nb::arg("hidden_rows"), nb::arg("outputs"));

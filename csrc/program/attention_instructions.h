@@ -24,6 +24,7 @@ class RopeTableInstruction : public RowInstruction {
  public:
   RopeTableInstruction(const AttentionKernels& kernels, const RopeTable* table)
       : RowInstruction(RowKind::tokens), kernels_(kernels), table_(table) {}
+  const char* name() const override { return "rope"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;
@@ -57,6 +58,7 @@ class StoreKvInstruction : public Instruction {
         qkv_(qkv) {}
   int32_t plan(const Step& step, int threads) override;
   void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
+  const char* name() const override { return "store_kv"; }
 
  private:
   void normalize(const HeadNorm& norm, float* heads, int32_t num_heads) const;
@@ -80,6 +82,7 @@ class AttendInstruction : public Instruction {
   int32_t plan(const Step& step, int threads) override;
   void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
   size_t scratch_bytes() const override { return attention_scratch_bytes(shape_); }
+  const char* name() const override { return "attend"; }
 
  private:
   const AttentionKernels& kernels_;

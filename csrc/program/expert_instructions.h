@@ -53,6 +53,7 @@ class RouteInstruction : public RowInstruction {
         normalize_(normalize),
         routing_(routing),
         weights_(weights) {}
+  const char* name() const override { return "route"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;
@@ -71,6 +72,7 @@ class GroupRowsInstruction : public Instruction {
   explicit GroupRowsInstruction(Routing* routing) : routing_(routing) {}
   int32_t plan(const Step&, int) override { return 1; }
   void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
+  const char* name() const override { return "group_rows"; }
 
  private:
   Routing* routing_;
@@ -94,6 +96,7 @@ class ExpertLinearInstruction : public Instruction {
   int32_t tiles(int32_t planned) const override;
   void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
   size_t scratch_bytes() const override;
+  const char* name() const override { return "expert_linear"; }
 
  private:
   int32_t block_tiles() const;
@@ -122,6 +125,7 @@ class CombineInstruction : public RowInstruction {
         routing_(routing),
         add_(add),
         out_(out) {}
+  const char* name() const override { return "combine"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;

@@ -58,6 +58,8 @@ struct Tiling {
 class Instruction {
  public:
   virtual ~Instruction() = default;
+  virtual const char* name() const = 0;  // its kind, for those who measure
+  virtual size_t weight_bytes() const { return 0; }  // packed weights that a pass reads
   // Called once before each pass by one thread; returns the number of tiles.
   virtual int32_t plan(const Step& step, int threads) = 0;
   // Asked by each thread when the instruction begins: the planned number, unless earlier

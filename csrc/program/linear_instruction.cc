@@ -59,6 +59,12 @@ int32_t LinearInstruction::plan(const Step& step, int threads) {
   return static_cast<int32_t>(tiles_.size());
 }
 
+size_t LinearInstruction::weight_bytes() const {
+  size_t bytes = 0;
+  for (const LinearSegment& s : segments_) bytes += s.matrix->nbytes();
+  return bytes;
+}
+
 void LinearInstruction::run(int32_t index, const Step&, uint8_t*) const {
   const Tile& tile = tiles_[static_cast<size_t>(index)];
   const LinearSegment& segment = segments_[static_cast<size_t>(tile.segment)];

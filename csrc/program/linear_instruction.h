@@ -24,6 +24,8 @@ class LinearInstruction : public Instruction {
                     std::vector<LinearSegment> segments, const FloatBuffer* add, FloatBuffer* out);
   int32_t plan(const Step& step, int threads) override;
   void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
+  const char* name() const override { return "linear"; }
+  size_t weight_bytes() const override;
 
  private:
   struct Tile {

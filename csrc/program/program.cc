@@ -1,6 +1,7 @@
 #include "program/program.h"
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -415,7 +416,11 @@ void Program::run(ThreadPool& pool, const Step& step, const std::vector<float*>&
     counters_[i].next.store(0, std::memory_order_relaxed);
     tile_counts_[i] = instructions_[i]->plan(step, pool.num_threads());
   }
+  using Clock = std::chrono::steady_clock;
   pool.run([&](int thread) {
+    const bool timed = profiling_ && thread == 0;
+    Clock::time_point begin;
+    if (timed) begin = Clock::now();
     uint8_t* scratch = scratch_.data() + scratch_stride_ * static_cast<size_t>(thread);
     for (size_t i = 0; i < instructions_.size(); ++i) {
       const int32_t tiles = instructions_[i]->tiles(tile_counts_[i]);
@@ -425,8 +430,27 @@ void Program::run(ThreadPool& pool, const Step& step, const std::vector<float*>&
         instructions_[i]->run(tile, step, scratch);
       }
       pool.barrier().wait();
+      if (timed) {
+        const Clock::time_point end = Clock::now();
+        seconds_[i] = std::chrono::duration<double>(end - begin).count();
+        begin = end;
+      }
     }
   });
+}
+
+void Program::set_profiling(bool on) {
+  const std::lock_guard<std::mutex> lock(running_);
+  profiling_ = on;
+  seconds_.assign(instructions_.size(), 0.0);
+}
+
+std::vector<Program::Timing> Program::profile() const {
+  const std::lock_guard<std::mutex> lock(running_);
+  std::vector<Timing> result;
+  for (size_t i = 0; i < seconds_.size(); ++i)
+    result.push_back({instructions_[i]->name(), instructions_[i]->weight_bytes(), seconds_[i]});
+  return result;
 }
 
 }  // namespace farthing

@@ -76,6 +76,15 @@ class Program {
   // One caller at a time; a second waits.
   void run(ThreadPool& pool, const Step& step, const std::vector<float*>& outputs);
 
+  // Whether passes from now on note how long each instruction takes.
+  void set_profiling(bool on);
+  struct Timing {
+    const char* name;
+    size_t weight_bytes;  // 0 where a pass chooses which weights it reads
+    double seconds;  // from the barrier before it to the one after; of the last pass
+  };
+  std::vector<Timing> profile() const;
+
   int32_t max_rows() const { return max_rows_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
   const std::vector<int32_t>& outputs() const { return outputs_; }
@@ -118,7 +127,9 @@ class Program {
   std::vector<int32_t> outputs_;
   std::vector<std::unique_ptr<Instruction>> instructions_;
 
-  std::mutex running_;
+  mutable std::mutex running_;
+  bool profiling_ = false;
+  std::vector<double> seconds_;  // of each instruction, if profiling
   std::vector<int32_t> tile_counts_;
   std::vector<TileCounter> counters_;
   AlignedBuffer scratch_;

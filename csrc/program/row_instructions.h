@@ -43,6 +43,7 @@ class EmbedInstruction : public RowInstruction {
  public:
   EmbedInstruction(const LinearKernels& kernels, std::shared_ptr<const Matrix> table,
                    FloatBuffer* out);
+  const char* name() const override { return "embed"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;
@@ -58,6 +59,7 @@ class RmsNormInstruction : public RowInstruction {
   RmsNormInstruction(const ElementwiseKernels& kernels, const FloatBuffer* x,
                      std::vector<float> weight, float eps, RowSink out);
   size_t scratch_bytes() const override { return out_.scratch_bytes(); }
+  const char* name() const override { return "rms_norm"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;
@@ -75,6 +77,7 @@ class GatedInstruction : public RowInstruction {
   GatedInstruction(const ElementwiseKernels& kernels, const FloatBuffer* x, Activation activation,
                    RowSink out);
   size_t scratch_bytes() const override { return out_.scratch_bytes(); }
+  const char* name() const override { return "gated"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;
@@ -90,6 +93,7 @@ class GatedInstruction : public RowInstruction {
 class QuantizeInstruction : public RowInstruction {
  public:
   QuantizeInstruction(const FloatBuffer* x, RowSink out);
+  const char* name() const override { return "quantize"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;
@@ -103,6 +107,7 @@ class AddInstruction : public RowInstruction {
  public:
   AddInstruction(const ElementwiseKernels& kernels, const FloatBuffer* a, const FloatBuffer* b,
                  FloatBuffer* out);
+  const char* name() const override { return "add"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;
@@ -117,6 +122,7 @@ class ScaleInstruction : public RowInstruction {
  public:
   ScaleInstruction(const ElementwiseKernels& kernels, const FloatBuffer* x, float factor,
                    FloatBuffer* out);
+  const char* name() const override { return "scale"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;
@@ -132,6 +138,7 @@ class SoftcapInstruction : public RowInstruction {
  public:
   SoftcapInstruction(const ElementwiseKernels& kernels, const FloatBuffer* x, float cap,
                      FloatBuffer* out);
+  const char* name() const override { return "softcap"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;
@@ -147,6 +154,7 @@ class SoftcapInstruction : public RowInstruction {
 class CopyRowsInstruction : public RowInstruction {
  public:
   CopyRowsInstruction(const FloatBuffer* x, FloatBuffer* out);
+  const char* name() const override { return "copy_rows"; }
 
  protected:
   void run_row(int32_t row, const Step& step, float* scratch) const override;

@@ -198,6 +198,15 @@ def thread_team(num_threads: int) -> _native.ThreadPool:
         raise FarthingError(f"num_threads={num_threads}: {error}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class InstructionTiming:
+    """One instruction of a pass, from the barrier before it to the one after."""
+
+    name: str  # its kind
+    weight_bytes: int  # packed weights it read; 0 where the pass chose which
+    seconds: float
+
+
 class NativeExecutor:
     """Plays one program over one set of weights.
 
@@ -237,6 +246,14 @@ class NativeExecutor:
     def workspace_bytes(self) -> int:
         """Bytes of intermediate values, independent of context length."""
         return self._native.workspace_bytes
+
+    def set_profiling(self, on: bool) -> None:
+        """Whether passes from now on note how long each instruction takes."""
+        self._native.set_profiling(on)
+
+    def profile(self) -> list[InstructionTiming]:
+        """The last pass, instruction by instruction; empty without :meth:`set_profiling`."""
+        return [InstructionTiming(*timing) for timing in self._native.profile()]
 
     def run(self, batch: StepBatch, kv: KvCache) -> StepOutput:
         """Runs one pass over at most ``max_rows`` rows, storing k and v in ``kv``.

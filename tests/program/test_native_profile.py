@@ -1,0 +1,33 @@
+"""Timings of a pass, instruction by instruction."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from support.native_runs import NativeModel
+from support.tiny_models import make_tiny_model
+
+from farthing.program.native import InstructionTiming
+from farthing.program.step import SequenceRows, step_batch
+
+
+def test_a_profile_covers_the_pass_and_its_weights(tmp_path: Path) -> None:
+    model = NativeModel(make_tiny_model("qwen2", tmp_path))
+    run = model.run()
+    batch = step_batch([SequenceRows([1, 2, 3], 0, [0])])
+    run.executor.run(batch, run.kv)
+    assert run.executor.profile() == []
+
+    run.executor.set_profiling(True)
+    start = time.perf_counter()
+    run.executor.run(batch, run.kv)
+    wall = time.perf_counter() - start
+    timings = run.executor.profile()
+    assert all(isinstance(t, InstructionTiming) and t.seconds > 0 for t in timings)
+    assert sum(t.seconds for t in timings) < wall
+    layers = model.config.num_layers
+    kinds = [t.name for t in timings]
+    assert kinds.count("attend") == kinds.count("store_kv") == layers
+    assert kinds.count("linear") == 4 * layers + 1
+    assert all((t.weight_bytes > 0) == (t.name == "linear") for t in timings)
