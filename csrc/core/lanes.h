@@ -39,6 +39,8 @@ static_assert(sizeof(Half) == 2);
 #include "core/lanes_avx512.h"
 #elif defined(__AVX2__)
 #include "core/lanes_avx2.h"
+#elif defined(FARTHING_NEON)
+#include "core/lanes_neon.h"
 #else
 #include "core/lanes_scalar.h"
 #endif

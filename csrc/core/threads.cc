@@ -1,6 +1,6 @@
 #include "core/threads.h"
 
-#include <immintrin.h>
+
 #include <unistd.h>
 
 #include <stdexcept>
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/float_mode.h"
+#include "core/pause.h"
 
 namespace farthing {
 namespace {
@@ -19,7 +20,7 @@ constexpr int kSpins = 2000;
 void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old, int spins) {
   for (int i = 0; i < spins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
-    _mm_pause();
+    pause();
   }
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
 }

@@ -1,26 +1,13 @@
+#include "core/dispatch.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/scratch.h"
 
 namespace farthing {
 
-namespace scalar {
-extern const AttentionKernels attention_table;
-void inverse_frequencies(double theta, int32_t dim, double* out);
-}
-namespace avx2 {
-extern const AttentionKernels attention_table;
-}
-namespace avx512 {
-extern const AttentionKernels attention_table;
-}
+FARTHING_DISPATCH(AttentionKernels, attention_table, attention_kernels, avx2)
 
-const AttentionKernels& attention_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::avx2: return avx2::attention_table;
-    case Isa::avx512: return avx512::attention_table;
-    case Isa::scalar: break;
-  }
-  return scalar::attention_table;
+namespace scalar {
+void inverse_frequencies(double theta, int32_t dim, double* out);
 }
 
 size_t attention_scratch_bytes(const AttentionShape& shape) {

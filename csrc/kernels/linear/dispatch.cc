@@ -1,25 +1,9 @@
+#include "core/dispatch.h"
 #include "kernels/linear/linear.h"
 
 namespace farthing {
 
-namespace scalar {
-extern const LinearKernels linear_table;
-}
-namespace avx2 {
-extern const LinearKernels linear_table;
-}
-namespace avx512 {
-extern const LinearKernels linear_table;
-}
-
-const LinearKernels& linear_kernels(Isa isa) {
-  switch (isa) {
-    case Isa::scalar: return scalar::linear_table;
-    case Isa::avx2: return avx2::linear_table;
-    case Isa::avx512: return avx512::linear_table;
-  }
-  return scalar::linear_table;
-}
+FARTHING_DISPATCH(LinearKernels, linear_table, linear_kernels, avx2)
 
 const SchemeInfo& scheme_info(Scheme scheme) {
   static constexpr SchemeInfo kTable[] = {
