@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
 ANYWHERE = {"errors", "config", "machine"}
 NATIVE_IMPORTERS = {
     "program/native.py",
+    "program/native_matrix.py",
     "sampling/",
     "tokenization/sentencepiece_core.py",
     "machine.py",
