@@ -25,10 +25,12 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"files", "program", "quantization", "tokenization"},
     "engine": {"models", "program", "sampling", "tokenization"},
     "llm": {"catalog", "engine", "models", "program", "sampling", "tokenization"},
+    "evaluation": {"engine", "models", "program", "tokenization"},
     "cli": {
         "catalog",
         "download",
         "engine",
+        "evaluation",
         "llm",
         "models",
         "program",
