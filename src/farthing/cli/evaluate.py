@@ -98,7 +98,7 @@ def evaluate(
     path = fetch(model)
     reference = None if kl is None else fetch(kl)
     settings = Settings(context, windows, kv_cache_dtype, threads)
-    progress = _Progress()
+    progress = EvaluationProgress()
     try:
         found = evaluate(
             path,
@@ -126,7 +126,7 @@ def evaluate(
     _print(model, kl, text, summary)
 
 
-class _Progress:
+class EvaluationProgress:
     """Bars on a terminal; elsewhere a line for each tenth of the windows."""
 
     def __init__(self) -> None:
@@ -136,11 +136,13 @@ class _Progress:
         self._tenth = 0
 
     def note(self, message: str) -> None:
+        """Writes a line."""
         from farthing.cli.terminal import dim
 
         dim(message[0].upper() + message[1:])
 
     def loading(self, path: Path, done: int, total: int) -> None:
+        """A model's weights come; its bar takes the place of the windows'."""
         from farthing.cli.loading import LoadBar
 
         if self._loading is None:
@@ -149,6 +151,7 @@ class _Progress:
         self._loading.advance(done, total)
 
     def running(self, path: Path, done: int, total: int, scores: list[Scores]) -> None:
+        """A window is done; its bar takes the place of the load's."""
         from farthing.cli.terminal import console, dim
 
         if self._loading is not None:
