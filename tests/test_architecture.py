@@ -25,10 +25,12 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"files", "program", "quantization", "tokenization"},
     "engine": {"models", "program", "sampling", "tokenization"},
     "llm": {"catalog", "engine", "models", "program", "sampling", "tokenization"},
+    "evaluation": {"engine", "models", "program", "tokenization"},
     "cli": {
         "catalog",
         "download",
         "engine",
+        "evaluation",
         "llm",
         "models",
         "program",
@@ -41,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 ANYWHERE = {"errors", "config", "machine"}
 NATIVE_IMPORTERS = {
     "program/native.py",
+    "program/native_matrix.py",
     "sampling/",
     "tokenization/sentencepiece_core.py",
     "machine.py",

@@ -42,8 +42,12 @@ Features detect() {
   f.fma = ymm && avx && fma && f16c;
   f.avx2 = f.fma && ebx(5);
   const bool vnni = (seven.ecx >> 11) & 1;
-  f.avxvnni = f.avx2 && ((cpuid(7, 1).eax >> 4) & 1) != 0;
   f.avx512 = f.avx2 && zmm && ebx(16) && ebx(17) && ebx(30) && ebx(31) && vnni;  // F DQ BW VL
+#if defined(FARTHING_AVXVNNI_AS_AVX512)
+  f.avxvnni = f.avx512;
+#else
+  f.avxvnni = f.avx2 && ((cpuid(7, 1).eax >> 4) & 1) != 0;
+#endif
   return f;
 }
 

@@ -35,12 +35,20 @@ static_assert(sizeof(Half) == 2);
 
 }  // namespace farthing::FARTHING_ISA
 
-#if defined(__AVX512F__)
-#include "core/lanes_avx512.h"
-#elif defined(__AVX2__)
-#include "core/lanes_avx2.h"
-#elif defined(FARTHING_NEON)
+// Which set a file is for decides, not what its flags would allow.
+#define FARTHING_JOIN(a, b) a##b
+#define FARTHING_LANES_OF(isa) FARTHING_JOIN(FARTHING_LANES_, isa)
+#define FARTHING_LANES_scalar 0
+#define FARTHING_LANES_avx2 1
+#define FARTHING_LANES_avxvnni 1
+#define FARTHING_LANES_avx512 2
+#define FARTHING_LANES_neon 3
+#if FARTHING_LANES_OF(FARTHING_ISA) == 3
 #include "core/lanes_neon.h"
+#elif FARTHING_LANES_OF(FARTHING_ISA) == 2
+#include "core/lanes_avx512.h"
+#elif FARTHING_LANES_OF(FARTHING_ISA) == 1
+#include "core/lanes_avx2.h"
 #else
 #include "core/lanes_scalar.h"
 #endif

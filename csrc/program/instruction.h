@@ -25,9 +25,9 @@ struct Int8Buffer {
   int32_t group;
   AlignedBuffer codes_memory, scales_memory, sums_memory;
 
-  size_t code_stride() const { return (static_cast<size_t>(cols) + 63) / 64 * 64; }
-  int32_t groups() const { return cols / group; }
-  int32_t sums_per_row() const { return (cols + 15) / 16; }
+  size_t code_stride() const { return (static_cast<size_t>(padded_cols(cols, group)) + 63) / 64 * 64; }
+  int32_t groups() const { return padded_cols(cols, group) / group; }
+  int32_t sums_per_row() const { return padded_cols(cols, group) / kSumRun; }
   int8_t* codes(int32_t row) { return codes_memory.as<int8_t>() + row * code_stride(); }
   float* scales(int32_t row) { return scales_memory.as<float>() + static_cast<size_t>(row) * groups(); }
   int32_t* sums(int32_t row) {

@@ -108,10 +108,9 @@ int32_t Program::add_output(RowKind rows, int32_t width) {
 }
 
 int32_t Program::add_int8_buffer(RowKind rows, int32_t cols, int32_t group) {
-  expect(group > 0 && group % kSumRun == 0, "int8 buffer group", group,
-         "a positive multiple of " + std::to_string(kSumRun));
-  expect(cols > 0 && cols % group == 0, "int8 buffer cols", cols,
-         "a positive multiple of its group " + std::to_string(group));
+  expect(group == 16 || group == 32 || group == 64 || group == 128 || group == 256,
+         "int8 buffer group", group, "16, 32, 64, 128 or 256");
+  expect_positive("int8 buffer cols", cols);
   auto buffer = std::make_unique<Int8Buffer>();
   buffer->rows = rows;
   buffer->cols = cols;
@@ -199,7 +198,7 @@ void Program::linear(int32_t x, std::vector<Segment> segments, int32_t add, int3
   for (Segment& s : segments) {
     if (!s.matrix) throw std::invalid_argument("a linear segment has no matrix");
     const MatrixView view = s.matrix->view();
-    const int32_t group = scheme_info(view.scheme).activation_group;
+    const int32_t group = activation_group(view.scheme);
     if (resolved.empty()) cols = view.cols;
     expect_equal("linear matrix cols", view.cols, cols);
     Int8Buffer* codes = nullptr;
@@ -295,13 +294,13 @@ ExpertSegment Program::checked_stack(ExpertStack stack, const FloatBuffer* x, Ro
                routing("expert_linear").num_experts);
   if (!stack.matrices.front()) throw std::invalid_argument("an expert has no matrix");
   const MatrixView first = stack.matrices.front()->view();
-  const int32_t group = scheme_info(first.scheme).activation_group;
+  const int32_t group = activation_group(first.scheme);
   for (const auto& matrix : stack.matrices) {
     if (!matrix) throw std::invalid_argument("an expert has no matrix");
     expect_equal("expert_linear matrix rows", matrix->rows(), first.rows);
     expect_equal("expert_linear matrix cols", matrix->cols(), first.cols);
     expect_equal("expert_linear matrix activation group",
-                 scheme_info(matrix->scheme()).activation_group, group);
+                 activation_group(matrix->scheme()), group);
   }
   if (cols != 0) expect_equal("expert_linear matrix cols", first.cols, cols);
   Int8Buffer* codes = nullptr;

@@ -74,11 +74,32 @@ def sin_cos_double(isa: str, x: Annotated[NDArray[numpy.float64], dict(shape=(No
 class Matrix:
     """A weight matrix (rows, cols) in the packed layout, zero until packed."""
 
-    def __init__(self, scheme: str, rows: int, cols: int) -> None: ...
+    def __init__(self, scheme: str, rows: int, cols: int, codebook: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None: ...
+
+    @staticmethod
+    def from_packed(scheme: str, rows: int, cols: int, packed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], codebook: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> Matrix:
+        """
+        A matrix of what packed_bytes() gave, of which nothing is copied: the array is kept alive. Raises ValueError for a length or an alignment (64 bytes) that is not the layout's.
+        """
 
     def pack(self, first_row: int, source: Annotated[NDArray[numpy.uint8], dict(order='C', device='cpu', writable=False)]) -> int:
         """
         Pack checkpoint bytes into rows first_row.. and return how many rows they were. Threads may pack disjoint rows at once. Raises ValueError for sizes that do not fit.
+        """
+
+    def pack_codes(self, first_row: int, codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), order='C', device='cpu', writable=False)], minimums: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None) -> None:
+        """
+        Pack codes (n, cols) and the bits of fp16 scales and minimums (n, groups) into rows first_row... Symmetric codes have the zero point 2^(bits - 1). Raises ValueError for sizes that do not fit and codes of more bits.
+        """
+
+    def packed_bytes(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
+        """
+        The packed memory (nbytes), read-only and not copied; nothing may be packed while it is in use.
+        """
+
+    def first_nonfinite(self) -> tuple[int, int] | None:
+        """
+        (row, column) of a weight, or of the group of a scale or minimum, that is a NaN or an infinity; None if all are finite.
         """
 
     def dequantize(self, first: int, count: int, isa: str | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
@@ -108,7 +129,9 @@ class Matrix:
         """
 
 def schemes() -> list:
-    """Weight schemes the kernels serve: name, block and activation sizes."""
+    """
+    Weight schemes the kernels serve: name, alias, checkpoint block (0: in no checkpoint), bits of a code, group (columns that share a scale; 0: a row), scale levels, minimum, activation group (0: floats) and codebook.
+    """
 
 def first_nonfinite(scheme: str, source: Annotated[NDArray[numpy.uint8], dict(order='C', device='cpu', writable=False)]) -> int | None:
     """
@@ -122,7 +145,7 @@ def linear(matrix: Matrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None
 
 def quantize_rows(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, isa: str) -> tuple:
     """
-    x (T, cols) -> int8 codes (T, cols), scales (T, cols / group), sums (T, cols / 16).
+    x (T, cols) -> int8 codes (T, padded), scales (T, padded / group), sums (T, padded / 16). padded is cols filled up to whole groups and whole 32s; what is filled up is zero.
     """
 
 def isa() -> str:

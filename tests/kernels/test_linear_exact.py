@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from farthing import _native
@@ -15,17 +15,16 @@ from kernels import linear_numerics as numerics
 F32 = NDArray[np.float32]
 ISAS = _native.supported_isas()
 SIMD = ISAS[1:]
-ORDINARY_TOKENS = (1, 2, 3, 4, 5, 7, 8, 9, 11, 16, 17, 25, 33, 40, 65, 72)
+TOKENS = (*range(1, 41), 65, 72)
 
 
-def matrix(scheme: str, raw: NDArray[np.uint8], cols: int) -> Any:
-    m = _native.Matrix(scheme, raw.shape[0], cols)
-    assert m.pack(0, raw.reshape(-1)) == raw.shape[0]
-    return m
+matrix = numerics.matrix
 
 
 def odd_cols(scheme: str) -> int:
-    """A width that ends in the middle of every pairing a kernel might use."""
+    """A width that ends in the middle of every pairing a kernel might use, and of a group."""
+    if scheme in numerics.CODE_SCHEMES:
+        return {16: 53, 32: 83, 64: 229, 128: 345}[numerics.activation_group(scheme)]
     return {1: 37, 32: 96, 256: 768}[numerics.BLOCK_COLS[scheme]]
 
 
@@ -65,7 +64,7 @@ def test_fused_multiply_add_of_the_reference_rounds_once() -> None:
 def test_linear_is_the_documented_sum(scheme: str, isa: str) -> None:
     rng = np.random.default_rng(1)
     cols = odd_cols(scheme)
-    raw = numerics.random_blocks(scheme, 37, cols, rng)
+    raw = numerics.random_rows(scheme, 37, cols, rng)
     x = heavy_tailed(rng, (11, cols))
     bias = rng.standard_normal(37).astype(np.float32)
     add = rng.standard_normal((11, 37)).astype(np.float32)
@@ -87,10 +86,10 @@ def test_linear_is_the_documented_sum(scheme: str, isa: str) -> None:
 def test_any_number_of_tokens_gives_the_scalar_bits(scheme: str, isa: str) -> None:
     rng = np.random.default_rng(2)
     cols = odd_cols(scheme)
-    m = matrix(scheme, numerics.random_blocks(scheme, 33, cols, rng), cols)
+    m = matrix(scheme, numerics.random_rows(scheme, 33, cols, rng), cols)
     x = heavy_tailed(rng, (72, cols))
     want = _native.linear(m, x, "scalar")
-    for tokens in ORDINARY_TOKENS:
+    for tokens in TOKENS:
         assert_same_bits(_native.linear(m, x[:tokens], isa), want[:tokens])
 
 
@@ -98,8 +97,11 @@ def test_any_number_of_tokens_gives_the_scalar_bits(scheme: str, isa: str) -> No
 @pytest.mark.parametrize("scheme", numerics.SCHEMES)
 def test_columns_beyond_one_panel_and_tokens_beyond_one_chunk(scheme: str, isa: str) -> None:
     rng = np.random.default_rng(3)
-    cols = {1: 1031, 32: 1056, 256: 1280}[numerics.BLOCK_COLS[scheme]]
-    m = matrix(scheme, numerics.random_blocks(scheme, 37, cols, rng), cols)
+    if scheme in numerics.CODE_SCHEMES:
+        cols = 1024 + odd_cols(scheme)
+    else:
+        cols = {1: 1031, 32: 1056, 256: 1280}[numerics.BLOCK_COLS[scheme]]
+    m = matrix(scheme, numerics.random_rows(scheme, 37, cols, rng), cols)
     x = heavy_tailed(rng, (261, cols))
     assert_same_bits(_native.linear(m, x, isa), _native.linear(m, x, "scalar"))
 
@@ -109,7 +111,7 @@ def test_columns_beyond_one_panel_and_tokens_beyond_one_chunk(scheme: str, isa: 
 def test_any_split_into_calls_gives_the_same_bits(scheme: str, isa: str) -> None:
     rng = np.random.default_rng(4)
     cols = odd_cols(scheme)
-    m = matrix(scheme, numerics.random_blocks(scheme, 50, cols, rng), cols)
+    m = matrix(scheme, numerics.random_rows(scheme, 50, cols, rng), cols)
     x = heavy_tailed(rng, (90, cols))
     whole = _native.linear(m, x, isa)
     for _ in range(6):
@@ -129,7 +131,7 @@ def test_any_split_into_calls_gives_the_same_bits(scheme: str, isa: str) -> None
 def test_nothing_is_written_outside_the_asked_rows(scheme: str, isa: str) -> None:
     rng = np.random.default_rng(5)
     cols = odd_cols(scheme)
-    m = matrix(scheme, numerics.random_blocks(scheme, 37, cols, rng), cols)
+    m = matrix(scheme, numerics.random_rows(scheme, 37, cols, rng), cols)
     x = heavy_tailed(rng, (12, cols))
     for tokens in (2, 12):
         got = _native.linear(m, x[:tokens], isa, padding=16)
@@ -160,7 +162,7 @@ def test_hard_inputs_give_the_scalar_bits(scheme: str, isa: str) -> None:
     }
     x = np.stack([row.astype(np.float32) for row in rows.values()])
     for scale in (0.02, 1e-6, 1e4):  # denormal and large fp16 weight scales too
-        m = matrix(scheme, numerics.random_blocks(scheme, 20, cols, rng, scale), cols)
+        m = matrix(scheme, numerics.random_rows(scheme, 20, cols, rng, scale), cols)
         want = _native.linear(m, x, "scalar")
         for tokens in (x, x[:3], x[7:8]):
             assert_same_bits(
@@ -176,7 +178,7 @@ def test_a_nan_or_infinity_reaches_every_output_of_its_row_and_no_other(
 ) -> None:
     rng = np.random.default_rng(8)
     cols = odd_cols(scheme)
-    m = matrix(scheme, numerics.random_blocks(scheme, 17, cols, rng), cols)
+    m = matrix(scheme, numerics.random_rows(scheme, 17, cols, rng), cols)
     x = rng.standard_normal((10, cols)).astype(np.float32)
     x[2, cols // 2] = np.nan
     x[4, cols - 1] = -np.inf
@@ -186,20 +188,24 @@ def test_a_nan_or_infinity_reaches_every_output_of_its_row_and_no_other(
     assert np.delete(finite, [2, 4], axis=0).all()
 
 
-def extreme_blocks(scheme: str, rows: int, cols: int, code_byte: int) -> NDArray[np.uint8]:
+def extreme_rows(scheme: str, rows: int, cols: int, byte: int) -> NDArray[np.uint8]:
     """Every code and sub-scale byte the same; scales one."""
+    one = np.array([1], np.float16).view(np.uint8)
+    if scheme in numerics.CODE_SCHEMES:
+        most = (1 << numerics.CODE_SCHEMES[scheme].bits) - 1
+        halves = (numerics.row_bytes(scheme, cols) - cols) // 2
+        row = np.concatenate([np.full(cols, byte & most, np.uint8), np.tile(one, halves)])
+        return np.tile(row, (rows, 1))
     blocks = np.full(
-        (rows, cols // numerics.BLOCK_COLS[scheme], numerics.BLOCK_BYTES[scheme]),
-        code_byte,
-        np.uint8,
+        (rows, cols // numerics.BLOCK_COLS[scheme], numerics.BLOCK_BYTES[scheme]), byte, np.uint8
     )
     for offset in numerics.HALF_FIELDS[scheme]:
-        blocks[..., offset : offset + 2] = np.array([1], np.float16).view(np.uint8)
+        blocks[..., offset : offset + 2] = one
     return blocks.reshape(rows, -1)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("scheme", numerics.BLOCK_SCHEMES)
+@pytest.mark.parametrize("scheme", numerics.INTEGER_SCHEMES)
 def test_sixteen_bit_sums_hold_the_extremes(scheme: str, isa: str) -> None:
     cols = 512
     signs = np.ones((6, cols), np.float32)
@@ -209,25 +215,53 @@ def test_sixteen_bit_sums_hold_the_extremes(scheme: str, isa: str) -> None:
     signs[4, : cols // 2] = -1
     signs[5, 1:] = 0
     x = signs * np.float32(3)
-    x = np.tile(x, (12, 1))  # also as many tokens as the unpacking path takes
-    codes, _ = numerics.quantize(x, numerics.BLOCK_COLS[scheme])
+    codes, _ = numerics.quantize(x, numerics.activation_group(scheme))
     assert {-127, 127} <= set(codes.flatten().tolist())
+    most = 0
     for byte in (0xFF, 0x00, 0x80, 0x7F, 0x0F, 0xF0):
-        raw = extreme_blocks(scheme, 16, cols, byte)
+        raw = extreme_rows(scheme, 16, cols, byte)
         weights = numerics.decode(scheme, raw, cols).codes
-        if scheme == "q8_0" and byte == 0x80:
-            assert weights.min() == -128
+        most = max(most, int(np.abs(weights).max()))
         m = matrix(scheme, raw, cols)
         want = numerics.linear(scheme, raw, x)
-        assert_same_bits(_native.linear(m, x, isa), want)
-        assert_same_bits(_native.linear(m, x[:1], isa), want[:1])
+        for count in (1, 6, 72):  # as many tokens as the unpacking path takes, too
+            got = _native.linear(m, np.resize(x, (count, cols)), isa)
+            assert_same_bits(got, np.resize(want, (count, 16)))
+    bits = int(scheme[1]) if scheme[0] in "qw" else 8
+    minimum = scheme in ("q4_1", "q5_1", "q4_k", "q5_k") or scheme.endswith("m")
+    top = (1 << bits) - 1 if minimum else 127 if scheme[0] in "in" else 1 << (bits - 1)
+    assert most == top
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_codebook_of_any_values_is_served(isa: str) -> None:
+    rng = np.random.default_rng(12)
+    cols = 229
+    x = heavy_tailed(rng, (40, cols))
+    codes = rng.integers(0, 16, (19, cols), np.uint8)
+    scales = rng.standard_normal((19, 4)).astype(np.float16)
+    for codebook in ([-128, 127] * 8, list(range(-128, 128, 16)), [0] * 16):
+        levels = np.array(codebook, np.int8)
+        m = _native.Matrix("nf4g64", 19, cols, levels)
+        m.pack_codes(0, codes, scales.view(np.uint16))
+        values = np.zeros((19, 256), np.int64)
+        values[:, :cols] = levels[codes]
+        one = np.ones((19, 4, 1), np.int64)
+        weights = numerics.Weights(
+            values.reshape(19, 4, 1, 64), scales.astype(np.float32), one, None, one
+        )
+        want = numerics.integer_linear(weights, *numerics.quantize(x, 64))
+        for tokens in (1, 5, 40):
+            assert_same_bits(_native.linear(m, x[:tokens], isa), want[:tokens])
+        rows = np.repeat(scales.astype(np.float32), 64, axis=1)[:, :cols] * levels[codes]
+        np.testing.assert_array_equal(m.dequantize(0, 19, isa), rows.astype(np.float32))
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("scheme", numerics.FLOAT_SCHEMES)
 def test_float_sums_err_at_most_twice_as_much_as_a_plain_loop(scheme: str, isa: str) -> None:
     rng = np.random.default_rng(9)
-    raw = numerics.random_blocks(scheme, 64, 501, rng)
+    raw = numerics.random_rows(scheme, 64, 501, rng)
     w = numerics.elements(scheme, raw)
     x = rng.standard_normal((9, 501)).astype(np.float32)
     truth = x.astype(np.float64) @ w.astype(np.float64).T
@@ -243,28 +277,80 @@ def test_float_sums_err_at_most_twice_as_much_as_a_plain_loop(scheme: str, isa: 
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("scheme", numerics.FLOAT_SCHEMES)
+def test_wide_float_sums_err_at_most_twice_as_much_as_a_blocked_product(
+    scheme: str, isa: str
+) -> None:
+    """The yardstick is torch's float32 product, which adds up in blocks."""
+    cols = 14336
+    rng = np.random.default_rng(13)
+    raw = numerics.random_rows(scheme, 64, cols, rng)
+    w = numerics.elements(scheme, raw)
+    x = rng.standard_normal((16, cols)).astype(np.float32)
+    truth = x.astype(np.float64) @ w.astype(np.float64).T
+    blocked = (torch.from_numpy(x) @ torch.from_numpy(w.copy()).T).numpy()
+    got = _native.linear(matrix(scheme, raw, cols), x, isa)
+
+    def error(result: F32) -> float:
+        return float(np.sqrt(np.mean((result - truth) ** 2)))
+
+    assert error(got) <= 2 * error(blocked)
+    one_chain = numerics.float_linear(w[:8], x[:4], run=cols)
+    assert np.sqrt(np.mean((one_chain - truth[:4, :8]) ** 2)) > 2 * error(blocked)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("scheme", numerics.FLOAT_SCHEMES)
+def test_float_chains_end_every_256_columns(scheme: str, isa: str) -> None:
+    rng = np.random.default_rng(14)
+    for cols in (255, 256, 257, 512, 700):
+        raw = numerics.random_rows(scheme, 17, cols, rng)
+        x = heavy_tailed(rng, (9, cols))
+        want = numerics.linear(scheme, raw, x)
+        assert_same_bits(_native.linear(matrix(scheme, raw, cols), x, isa), want)
+        one_chain = numerics.float_linear(numerics.elements(scheme, raw), x, run=cols)
+        assert (numerics.bits(one_chain) != numerics.bits(want)).any() == (cols > 256)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("scheme", numerics.SCHEMES)
 def test_a_regrouped_sum_has_other_bits(scheme: str, isa: str) -> None:
     """The inverse: were a kernel to add in another order, the equality above would fail."""
     rng = np.random.default_rng(10)
     cols = 1024
-    raw = numerics.random_blocks(scheme, 48, cols, rng)
+    raw = numerics.random_rows(scheme, 48, cols, rng)
     x = rng.standard_normal((6, cols)).astype(np.float32)
     got = numerics.bits(_native.linear(matrix(scheme, raw, cols), x, isa))
-    row_bytes = raw.shape[1]
-    halves = [
-        numerics.linear(scheme, np.ascontiguousarray(half), np.ascontiguousarray(columns))
-        for half, columns in (
-            (raw[:, : row_bytes // 2], x[:, : cols // 2]),
-            (raw[:, row_bytes // 2 :], x[:, cols // 2 :]),
+    if scheme in numerics.FLOAT_SCHEMES:
+        w = numerics.elements(scheme, raw)
+        half = cols // 2
+        halves = [numerics.float_linear(w[:, s], x[:, s]) for s in (np.s_[:half], np.s_[half:])]
+        backwards = numerics.float_linear(w[:, ::-1], x[:, ::-1])
+    else:
+        w, (codes, scales) = (
+            numerics.decode(scheme, raw, cols),
+            numerics.quantize(x, numerics.activation_group(scheme)),
         )
-    ]
+        half = w.codes.shape[1] // 2
+        halves = [
+            numerics.integer_linear(part(w, s), codes.reshape(6, 2, -1)[:, i], scales[:, s])
+            for i, s in enumerate((np.s_[:half], np.s_[half:]))
+        ]
+        reversed_codes = codes.reshape(6, 2 * half, -1)[:, ::-1].reshape(6, -1)
+        backwards = numerics.integer_linear(part(w, np.s_[::-1]), reversed_codes, scales[:, ::-1])
     assert (numerics.bits(halves[0] + halves[1]) != got).mean() > 0.1
-    blocks = raw.reshape(48, cols // numerics.BLOCK_COLS[scheme], -1)
-    backwards = np.ascontiguousarray(blocks[:, ::-1]).reshape(48, -1)
-    x_blocks = x.reshape(6, blocks.shape[1], -1)
-    x_backwards = np.ascontiguousarray(x_blocks[:, ::-1]).reshape(6, -1)
-    assert (numerics.bits(numerics.linear(scheme, backwards, x_backwards)) != got).mean() > 0.1
+    assert (numerics.bits(backwards) != got).mean() > 0.1
+
+
+def part(w: numerics.Weights, groups: slice) -> numerics.Weights:
+    """Some groups of the weights, in that order."""
+    return numerics.Weights(
+        w.codes[:, groups],
+        w.scales[:, groups],
+        w.sub_scales[:, groups],
+        None if w.minimums is None else w.minimums[:, groups],
+        w.sub_minimums[:, groups],
+    )
 
 
 @pytest.mark.slow
@@ -272,14 +358,14 @@ def test_a_regrouped_sum_has_other_bits(scheme: str, isa: str) -> None:
 @pytest.mark.parametrize("scheme", numerics.SCHEMES)
 def test_every_tile_width_and_height(scheme: str, isa: str) -> None:
     rng = np.random.default_rng(11)
-    unit = numerics.BLOCK_COLS[scheme]
-    widths = range(1, 40) if unit == 1 else range(unit, 1400, unit)
+    unit = numerics.BLOCK_COLS.get(scheme, 0)
+    widths = range(1, 40) if unit == 1 else range(unit, 1400, unit) if unit else range(7, 1400, 31)
     for cols in widths:
         for rows in (1, 7, 15, 16, 17, 31, 33):
-            m = matrix(scheme, numerics.random_blocks(scheme, rows, cols, rng), cols)
+            m = matrix(scheme, numerics.random_rows(scheme, rows, cols, rng), cols)
             x = heavy_tailed(rng, (72, cols))
             want = _native.linear(m, x, "scalar")
-            for tokens in (*range(1, 41), 65, 72) if rows in (17, 33) else (1, 4, 13):
+            for tokens in TOKENS if rows in (17, 33) else (1, 4, 13):
                 assert_same_bits(_native.linear(m, x[:tokens], isa), want[:tokens])
 
 

@@ -84,7 +84,7 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
     ("float buffer width is 0, must be", lambda b: b.program.float_buffer("T", 0)),
     ("output width is -1, must be", lambda b: b.program.output("T", -1)),
     ("int8 buffer group is 24, must be", lambda b: b.program.int8_buffer("T", 48, 24)),
-    ("int8 buffer cols is 48, must be", lambda b: b.program.int8_buffer("T", 48, 32)),
+    ("int8 buffer cols is 0, must be", lambda b: b.program.int8_buffer("T", 0, 32)),
     ("float buffer width is 0", lambda b: b.program.rope([], 1.0)),
     ("embed out is -1, must be", lambda b: b.program.embed(b.matrix, NONE)),
     ("embed out width is 64, must be 32", lambda b: b.program.embed(b.matrix, b.t64)),

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from farthing import _native
-from farthing.cli.doctor.kernel_cases import random_blocks
+from farthing.cli.doctor.kernel_cases import random_matrix
 from farthing.program.builder import ProgramBuilder
 from farthing.program.native import KvCache, NativeExecutor, NativeWeight
 from farthing.program.ops import Program, WeightSlot
@@ -59,10 +59,7 @@ def make_weights(stacks: tuple[str, ...], seed: int = 0) -> dict[str, NativeWeig
     }
     for name, scheme in zip(("gate", "up", "down"), stacks, strict=True):
         for e in range(EXPERTS):
-            matrix = _native.Matrix(scheme, WIDTH, INNER)
-            count = WIDTH * INNER // schemes[scheme]["block_cols"]
-            matrix.pack(0, random_blocks(rng, schemes[scheme], count).reshape(-1))
-            weights[f"{name}.{e}"] = matrix
+            weights[f"{name}.{e}"] = random_matrix(rng, schemes[scheme], WIDTH, INNER)
     return weights
 
 

@@ -1,18 +1,34 @@
 """The table of schemes agrees with the gguf package and with itself."""
 
 from fractions import Fraction
+from statistics import NormalDist
 
 import gguf
 import numpy as np
 import pytest
 
+from farthing import _native
 from farthing.errors import InvalidParameterError
-from farthing.quantization import SCHEMES, SCHEMES_BY_GGUF_TYPE, Scheme, scheme
+from farthing.quantization import (
+    SCHEME_ALIASES,
+    SCHEMES,
+    SCHEMES_BY_GGUF_TYPE,
+    Scheme,
+    scheme,
+)
+from farthing.quantization.schemes import WHOLE_ROW
 
 BITS = {
     "f32": 32, "f16": 16, "bf16": 16, "q4_0": 4.5, "q4_1": 5, "q5_0": 5.5, "q5_1": 6, "q8_0": 8.5,
-    "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625,
+    "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625, "iq4_nl": 4.5,
+    "w4g64": 4.25, "w4g128": 4.125, "w4row": 4, "w4g64m": 4.5, "w4g128m": 4.25,
+    "nf4g32": 4.5, "nf4g64": 4.25, "nf4g128": 4.125,
+    "w5g16": 6, "w5g64": 5.25, "w5g128": 5.125, "w5row": 5,
+    "w6g16": 7, "w6g32": 6.5, "w6g64": 6.25, "w6g128": 6.125, "w6row": 6,
+    "w8g16": 9, "w8g64": 8.25, "w8g128": 8.125, "w8row": 8,
 }  # fmt: skip
+GGUF_ROWS = [row for row in SCHEMES.values() if row.gguf_type is not None]
+OWN_ROWS = [row for row in SCHEMES.values() if row.gguf_type is None]
 
 
 def dequantizes(row: Scheme) -> bool:
@@ -24,14 +40,14 @@ def dequantizes(row: Scheme) -> bool:
     return True
 
 
-@pytest.mark.parametrize("row", SCHEMES.values(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", GGUF_ROWS, ids=lambda row: row.name)
 def test_scheme_has_the_block_of_the_gguf_package(row: Scheme) -> None:
     kind = gguf.GGMLQuantizationType[row.name.upper()]
     assert row.gguf_type == kind.value
     assert (row.block_cols, row.block_bytes) == gguf.GGML_QUANT_SIZES[kind]
 
 
-@pytest.mark.parametrize("row", SCHEMES.values(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", GGUF_ROWS, ids=lambda row: row.name)
 def test_scheme_is_refused_only_if_nothing_can_dequantize_it(row: Scheme) -> None:
     readable = dequantizes(row) or (row.family == "dense" and row.served)
     assert readable == (row.reading != "refused")
@@ -48,17 +64,17 @@ def test_kept_schemes_take_the_bits_their_layouts_say() -> None:
 
 @pytest.mark.parametrize("row", SCHEMES.values(), ids=lambda row: row.name)
 def test_scheme_facts_fit_together(row: Scheme) -> None:
-    assert row.block_cols % row.group == 0
+    assert row.group == WHOLE_ROW or row.block_cols % row.group == 0
     assert (row.scale_levels == 0) == (row.family in ("dense", "integer"))
     assert not row.minimum or row.scale_levels
     if row.served and row.scale_levels:
         # int8 activations share a scale over what one weight scale of the outer level covers
-        assert row.activation_group == row.block_cols
+        assert row.activation_group == (row.block_cols if row.group else 64)
     else:
         assert row.activation_group == 0
 
 
-@pytest.mark.parametrize("row", SCHEMES.values(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", GGUF_ROWS, ids=lambda row: row.name)
 def test_row_bytes_counts_whole_blocks_only(row: Scheme) -> None:
     assert row.row_bytes(0) == 0
     assert row.row_bytes(3 * row.block_cols) == 3 * row.block_bytes
@@ -67,7 +83,56 @@ def test_row_bytes_counts_whole_blocks_only(row: Scheme) -> None:
             row.row_bytes(row.block_cols + 1)
 
 
+@pytest.mark.parametrize("row", OWN_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("cols", [1, 896, 1000])
+def test_bits_of_our_own_schemes_count_the_codes_and_scales_of_whole_groups(
+    cols: int, row: Scheme
+) -> None:
+    assert row.code_bits is not None
+    group = row.group or cols
+    groups = -(-cols // group)
+    assert row.groups(cols) == groups
+    halves = groups * (2 if row.minimum else 1)
+    bits = 8 * -(-row.code_bits * groups * group // 8) + 16 * halves
+    assert row.bits(cols) == Fraction(bits, cols)
+    if cols % 128 == 0 and row.group:
+        assert row.bits(cols) == row.bits_per_weight
+    if not row.group:
+        assert row.bits_per_weight == row.code_bits < row.bits(cols)
+
+
+def test_the_table_agrees_with_that_of_the_kernels() -> None:
+    native = {row["name"]: row for row in _native.schemes()}
+    kept = {row.name: row for row in SCHEMES.values() if row.served}
+    assert sorted(native) == sorted(kept)
+    assert {row["alias"]: name for name, row in native.items() if row["alias"]} == SCHEME_ALIASES
+    for name, row in kept.items():
+        facts = native[name]
+        assert row.activation_group == facts["activation_group"]
+        assert row.minimum == facts["minimum"]
+        assert row.scale_levels == facts["scale_levels"]
+        assert row.codebook == (facts["codebook"] and tuple(facts["codebook"]))
+        if row.scale_levels:
+            assert row.group == facts["group"]
+            assert row.code_bits == facts["bits"]
+        if row.gguf_type is not None:
+            assert (row.block_cols, row.block_bytes) == (facts["block_cols"], facts["block_bytes"])
+
+
+def test_codebooks_are_the_published_ones() -> None:
+    assert [int(v) for v in gguf.quants.IQ4_NL.kvalues] == list(SCHEMES["iq4_nl"].codebook or ())
+    # Normal quantiles as in the authors' bitsandbytes, ``create_normal_map``.
+    offset = 0.9677083
+    quantile = np.vectorize(NormalDist().inv_cdf)
+    positive = quantile(np.linspace(offset, 0.5, 9)[:-1])
+    negative = -quantile(np.linspace(offset, 0.5, 8)[:-1])
+    levels = np.sort(np.concatenate([positive, [0], negative]))
+    levels /= levels.max()
+    assert np.round(127 * levels).astype(int).tolist() == list(SCHEMES["nf4g64"].codebook or ())
+
+
 def test_unknown_scheme_names_the_known_ones() -> None:
     assert scheme("q4_k") is SCHEMES["q4_k"]
-    with pytest.raises(InvalidParameterError, match=r"'q9_9'.*q4_0"):
+    assert scheme("w4g32m") is SCHEMES["q4_1"]
+    with pytest.raises(InvalidParameterError, match=r"'q9_9'.*q4_0.*w4g64, .*w4g32"):
         scheme("q9_9")

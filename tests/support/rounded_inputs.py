@@ -26,10 +26,12 @@ class RoundsItsInput(np.ndarray[Any, np.dtype[np.floating]]):
         return part if isinstance(key, slice) else np.asarray(part)
 
     def __rmatmul__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        groups = x.reshape(*x.shape[:-1], -1, self.group)
+        cols = x.shape[-1]
+        filled = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -cols % self.group)])
+        groups = filled.reshape(*x.shape[:-1], -1, self.group)
         scale = np.abs(groups).max(axis=-1, keepdims=True) / 127
         rounded = np.rint(groups / np.where(scale == 0, 1, scale)) * scale
-        return np.asarray(rounded.reshape(x.shape) @ np.asarray(self))
+        return np.asarray(rounded.reshape(filled.shape)[..., :cols] @ np.asarray(self))
 
 
 def reference_weights(model: NativeModel) -> tuple[Weights, Weights]:

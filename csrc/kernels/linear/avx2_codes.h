@@ -3,7 +3,7 @@
 
 #include "kernels/linear/sweep.h"
 
-namespace farthing::FARTHING_ISA {
+namespace farthing::FARTHING_ISA::sweeps {
 
 inline __m256i load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
 inline void store(void* p, __m256i v) { _mm256_store_si256(static_cast<__m256i*>(p), v); }
@@ -17,9 +17,24 @@ inline __m256 load_halves(const uint8_t* p) {
   return _mm256_or_si256(low, _mm256_and_si256(shifted, mask));
 }
 
-// Quads 2i and 2i + 1 of a packed span, half h of the rows. q8_0 stays signed.
+// The values of a codebook's codes, for vpshufb; nothing in other schemes.
+template <bool kCodebook>
+struct Lookup {
+  explicit Lookup(const int8_t*) {}
+};
+template <>
+struct Lookup<true> {
+  __m256i table;
+  explicit Lookup(const int8_t* codebook)
+      : table(_mm256_broadcastsi128_si256(
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(codebook)))) {}
+};
+
+// Quads 2i and 2i + 1 of a packed span, half h of the rows; 8-bit codes and codebook values are
+// signed.
 template <Scheme S>
-[[gnu::always_inline]] inline void unpack_pair(const uint8_t* span, int i, int h, __m256i& even,
+[[gnu::always_inline]] inline void unpack_pair(const Lookup<traits_of(S).codebook>& lookup,
+                                               const uint8_t* span, int i, int h, __m256i& even,
                                                __m256i& odd) {
   constexpr int bits = traits_of(S).code_bits;
   span += 32 * h;
@@ -32,6 +47,10 @@ template <Scheme S>
   const __m256i v = load(span + 64 * i);
   even = _mm256_and_si256(v, nibble);
   odd = _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble);
+  if constexpr (traits_of(S).codebook) {
+    even = _mm256_shuffle_epi8(lookup.table, even);
+    odd = _mm256_shuffle_epi8(lookup.table, odd);
+  }
   if constexpr (bits == 5) {
     const __m256i high = load(span + 256);
     even = insert(even, 4 - 2 * i, high, _mm256_set1_epi8(0x10));
@@ -98,13 +117,21 @@ struct SubScales {
 // Where a tile finds its weights: the packed row block, unpacked in registers ...
 template <Scheme S, Prefetch kPrefetch>
 struct PackedCodes {
+  Lookup<traits_of(S).codebook> lookup;
+
   [[gnu::always_inline]] static const uint8_t* span(const uint8_t* unit, size_t, size_t j) {
     prefetch_ahead<S, kPrefetch>(unit, j);
     return unit + traits_of(S).sub_bytes + traits_of(S).span_bytes * j;
   }
-  [[gnu::always_inline]] static void pair(const uint8_t* span, int i, int h, __m256i& even,
-                                          __m256i& odd) {
-    unpack_pair<S>(span, i, h, even, odd);
+  [[gnu::always_inline]] void pair(const uint8_t* span, int i, int h, __m256i& even,
+                                   __m256i& odd) const {
+    unpack_pair<S>(lookup, span, i, h, even, odd);
+  }
+  // Quad q alone.
+  [[gnu::always_inline]] __m256i quad(const uint8_t* span, int q, int h) const {
+    __m256i even, odd;
+    unpack_pair<S>(lookup, span, q / 2, h, even, odd);
+    return q % 2 == 0 ? even : odd;
   }
   [[gnu::always_inline]] static SubScales<S> sub_scales(const uint8_t* unit, size_t) {
     return SubScales<S>(unit);
@@ -115,7 +142,7 @@ struct PackedCodes {
 template <Scheme S, bool kTwoLevel>
 struct PanelOf {
   alignas(64) uint8_t codes[kSweepCols * kLanes];
-  const uint8_t* packed;
+  Weights weights;
 };
 template <Scheme S>
 struct PanelOf<S, true> : PanelOf<S, false> {
@@ -127,34 +154,37 @@ using Panel = PanelOf<S, traits_of(S).sub_cols != 0>;
 template <Scheme S>
 struct PanelCodes {
   const Panel<S>& panel;
-  [[gnu::always_inline]] const uint8_t* span(const uint8_t*, size_t g, size_t j) const {
-    return panel.codes + 8 * kQuadBytes * (g * (traits_of(S).group / kSpanCols) + j);
+  [[gnu::always_inline]] const uint8_t* span(const uint8_t*, size_t step, size_t j) const {
+    return panel.codes + 8 * kQuadBytes * (step * kStepSpans<S> + j);
   }
   [[gnu::always_inline]] static void pair(const uint8_t* span, int i, int h, __m256i& even,
                                           __m256i& odd) {
     even = load(span + 128 * i + 32 * h);
     odd = load(span + 128 * i + 64 + 32 * h);
   }
-  [[gnu::always_inline]] const SubScales<S>& sub_scales(const uint8_t*, size_t g) const {
-    return panel.sub[g];
+  [[gnu::always_inline]] static __m256i quad(const uint8_t* span, int q, int h) {
+    return load(span + kQuadBytes * q + 32 * h);
+  }
+  [[gnu::always_inline]] const SubScales<S>& sub_scales(const uint8_t*, size_t step) const {
+    return panel.sub[step];
   }
 };
 
 template <Scheme S>
-void unpack_panel(const uint8_t* packed, int32_t cols, Panel<S>& panel) {
-  constexpr SchemeTraits traits = traits_of(S);
+void unpack_panel(const Weights& w, int32_t cols, Panel<S>& panel) {
+  const PackedCodes<S, Prefetch::none> packed{Lookup<traits_of(S).codebook>(w.codebook)};
   uint8_t* to = panel.codes;
-  panel.packed = packed;
-  for (size_t g = 0; g < static_cast<size_t>(cols / traits.group); ++g) {
-    const uint8_t* unit = unit_at<S>(packed, g);
-    if constexpr (traits.sub_cols != 0) panel.sub[g] = SubScales<S>(unit);
-    for (size_t j = 0; j < static_cast<size_t>(traits.group / kSpanCols); ++j) {
-      const uint8_t* span = PackedCodes<S, Prefetch::none>::span(unit, g, j);
+  panel.weights = w;
+  for (size_t step = 0; step < static_cast<size_t>(cols / kStepCols<S>); ++step) {
+    const uint8_t* unit = unit_at<S>(w, step);
+    if constexpr (traits_of(S).sub_cols != 0) panel.sub[step] = SubScales<S>(unit);
+    for (size_t j = 0; j < kStepSpans<S>; ++j) {
+      const uint8_t* span = packed.span(unit, step, j);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i, to += 128) {
         for (int h = 0; h < 2; ++h) {
           __m256i even, odd;
-          unpack_pair<S>(span, i, h, even, odd);
+          packed.pair(span, i, h, even, odd);
           store(to + 32 * h, even);
           store(to + 64 + 32 * h, odd);
         }
@@ -163,4 +193,4 @@ void unpack_panel(const uint8_t* packed, int32_t cols, Panel<S>& panel) {
   }
 }
 
-}  // namespace farthing::FARTHING_ISA
+}  // namespace farthing::FARTHING_ISA::sweeps

@@ -1,127 +1,92 @@
-// The definition of the linear kernels, one output at a time.
-#include "kernels/linear/linear.h"
+// NEON with the dot product instructions.
+#include "kernels/linear/bytes_neon.h"
+#include "kernels/linear/dot_rows.h"
 #include "kernels/linear/packed_row.h"
+#include "kernels/linear/quantize_groups.h"
 
 namespace farthing::FARTHING_ISA {
 namespace {
 
-constexpr int kTokenChunk = 32;  // tokens that share one reading of a row's codes
-
-struct Token {
-  const float* values;
-  const int8_t* codes;
-  const float* scales;
-  const int32_t* sums;
-
-  int32_t sum(int first_col, int cols) const {
-    int32_t total = 0;
-    for (int i = first_col / kSumRun; i < (first_col + cols) / kSumRun; ++i) total += sums[i];
-    return total;
-  }
-};
-
-Token token(const Activations& a, int32_t t) {
-  const size_t row = static_cast<size_t>(t);
-  Token r{};
-  if (a.values != nullptr) r.values = a.values + row * static_cast<size_t>(a.cols);
-  if (a.codes != nullptr) {
-    r.codes = a.codes + row * a.code_stride;
-    r.scales = a.scales + row * static_cast<size_t>(a.cols / a.group);
-    r.sums = a.sums + row * static_cast<size_t>((a.cols + kSumRun - 1) / kSumRun);
-  }
-  return r;
+template <Scheme S>
+Lanes load_elements(const uint8_t* block, size_t k) {
+  if constexpr (S == Scheme::f32) return load(reinterpret_cast<const float*>(block) + kLanes * k);
+  if constexpr (S == Scheme::f16) return load(reinterpret_cast<const Half*>(block) + kLanes * k);
+  return dots::load_brain(block + 2 * kLanes * k);
 }
 
-int32_t dot(const int16_t* codes, const int8_t* activations, int count) {
-  int32_t sum = 0;
-  for (int k = 0; k < count; ++k) sum += codes[k] * activations[k];
-  return sum;
-}
-
-// One group of one row against one token: the next link of the chain `acc`.
-float add_group(const PackedRow& row, int group, const int16_t* codes, const Token& a, float acc) {
-  const SchemeTraits& traits = row.traits;
-  const int first = group * traits.group;
-  int32_t isum = 0, msum = 0;
-  if (traits.sub_cols == 0) {
-    isum = dot(codes, a.codes + first, traits.group);
-    if (traits.minimum) msum = a.sum(first, traits.group);
-  }
-  for (int j = 0; traits.sub_cols != 0 && j < traits.group / traits.sub_cols; ++j) {
-    const int k = j * traits.sub_cols;
-    isum += row.sub_scale(group, j) * dot(codes + k, a.codes + first + k, traits.sub_cols);
-    if (traits.minimum) msum += row.sub_minimum(group, j) * a.sum(first + k, traits.sub_cols);
-  }
-  acc = __builtin_fmaf(row.scale(group) * a.scales[group], static_cast<float>(isum), acc);
-  if (traits.minimum) {
-    const float m = row.minimum(group) * a.scales[group];
-    acc = __builtin_fmaf(traits.sub_cols == 0 ? m : -m, static_cast<float>(msum), acc);
-  }
-  return acc;
+template <Scheme S>
+void run_floats(const MatrixView& w, int32_t block_begin, int32_t block_end, const Activations& a,
+                int32_t row_begin, int32_t row_end, const float* bias, const float* add,
+                float* out, size_t out_stride) {
+  dots::each_tile(block_begin, block_end, row_begin, row_end, [&]<int T>(int32_t b, int32_t t) {
+    const uint8_t* block = w.data + static_cast<size_t>(b) * w.row_block_bytes;
+    const size_t at = static_cast<size_t>(t) * out_stride;
+    const dots::Tokens tokens(a, t);
+    Lanes total[T];
+    for (int32_t begin = 0; begin < w.cols; begin += kFloatRun) {
+      const int32_t end = w.cols - begin < kFloatRun ? w.cols : begin + kFloatRun;
+      Lanes chain[T];
+      for (int i = 0; i < T; ++i) chain[i] = zero();
+      for (size_t k = static_cast<size_t>(begin); k < static_cast<size_t>(end); ++k) {
+        const Lanes weights = load_elements<S>(block, k);
+        for (size_t i = 0; i < T; ++i)
+          chain[i] =
+              fma(weights, broadcast(tokens.values[i * tokens.value_stride + k]), chain[i]);
+      }
+      for (int i = 0; i < T; ++i) total[i] = begin == 0 ? chain[i] : total[i] + chain[i];
+    }
+    dots::write_tile<T>(w, b, total, bias, add == nullptr ? nullptr : add + at, out + at,
+                        out_stride);
+  });
 }
 
 void linear(const MatrixView& w, int32_t block_begin, int32_t block_end, const Activations& a,
             int32_t row_begin, int32_t row_end, const float* bias, const float* add, float* out,
             size_t out_stride) {
-  const SchemeTraits& traits = kTraits[static_cast<int>(w.scheme)];
-  const int32_t end = block_end * kLanes < w.rows ? block_end * kLanes : w.rows;
-  for (int32_t r = block_begin * kLanes; r < end; ++r) {
-    const PackedRow row = packed_row(w, r);
-    for (int32_t begin = row_begin; begin < row_end; begin += kTokenChunk) {
-      const int32_t count = row_end - begin < kTokenChunk ? row_end - begin : kTokenChunk;
-      float acc[kTokenChunk] = {};
-      if (traits.group == 0) {
-        for (int32_t k = 0; k < w.cols; ++k) {
-          const float weight = row.element(k);
-          for (int32_t t = 0; t < count; ++t)
-            acc[t] = __builtin_fmaf(weight, token(a, begin + t).values[k], acc[t]);
-        }
-      } else {
-        for (int32_t g = 0; g < w.cols / traits.group; ++g) {
-          int16_t codes[kSuperCols];
-          for (int k = 0; k < traits.group; ++k)
-            codes[k] = static_cast<int16_t>(row.value(row.quad(g, k / 4), k % 4));
-          for (int32_t t = 0; t < count; ++t)
-            acc[t] = add_group(row, g, codes, token(a, begin + t), acc[t]);
-        }
-      }
-      for (int32_t t = 0; t < count; ++t) {
-        const size_t at = static_cast<size_t>(begin + t) * out_stride + static_cast<size_t>(r);
-        float y = acc[t];
-        if (bias != nullptr) y = y + bias[r];
-        if (add != nullptr) y = y + add[at];
-        out[at] = y;
-      }
+  const auto floats = [&](auto run) {
+    run(w, block_begin, block_end, a, row_begin, row_end, bias, add, out, out_stride);
+  };
+  switch (w.scheme) {
+    case Scheme::f32: return floats(run_floats<Scheme::f32>);
+    case Scheme::f16: return floats(run_floats<Scheme::f16>);
+    case Scheme::bf16: return floats(run_floats<Scheme::bf16>);
+    default:
+      dots::run_integers(w, block_begin, block_end, a, row_begin, row_end, bias, add, out,
+                         out_stride);
+  }
+}
+
+void quantize_group(const float* x, int32_t cols, int8_t* codes, float* scale, int32_t* sums) {
+  int32x4_t largest = vdupq_n_s32(0);
+  for (int32_t k = 0; k < cols; k += 4) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(vld1q_f32(x + k));
+    largest = vmaxq_s32(largest,
+                        vreinterpretq_s32_u32(vandq_u32(bits, vdupq_n_u32(0x7fffffff))));
+  }
+  const int32_t bits = vmaxvq_s32(largest);
+  const float absmax = std::bit_cast<float>(bits);
+  const bool usable = bits < 0x7f800000 && !(absmax < 1e-30f);
+  *scale = bits < 0x7f800000 && !usable ? 0.0f : absmax / 127.0f;
+  const float32x4_t inverse = vdupq_n_f32(127.0f / absmax);
+  const uint32x4_t keep = vdupq_n_u32(usable ? 0xffffffff : 0);
+  for (int32_t k = 0; k < cols; k += kSumRun) {
+    int32x4_t rounded[4];
+    for (int i = 0; i < 4; ++i) {
+      const float32x4_t scaled = vmulq_f32(vld1q_f32(x + k + 4 * i), inverse);
+      rounded[i] = vreinterpretq_s32_u32(
+          vandq_u32(vreinterpretq_u32_s32(vcvtnq_s32_f32(scaled)), keep));
     }
+    const int16x8_t low = vcombine_s16(vmovn_s32(rounded[0]), vmovn_s32(rounded[1]));
+    const int16x8_t high = vcombine_s16(vmovn_s32(rounded[2]), vmovn_s32(rounded[3]));
+    vst1q_s8(codes + k, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+    sums[k / kSumRun] = vaddvq_s32(vaddq_s32(vaddq_s32(rounded[0], rounded[1]),
+                                             vaddq_s32(rounded[2], rounded[3])));
   }
 }
 
 void quantize_row(const float* x, int32_t cols, int32_t group, int8_t* codes, float* scales,
                   int32_t* sums) {
-  for (int32_t first = 0; first < cols; first += group) {
-    // Magnitudes compare as integers; so compared, infinities and NaNs are the largest.
-    int32_t largest = 0;
-    for (int32_t k = first; k < first + group; ++k) {
-      const int32_t magnitude = std::bit_cast<int32_t>(x[k]) & 0x7fffffff;
-      if (magnitude > largest) largest = magnitude;
-    }
-    const float absmax = std::bit_cast<float>(largest);
-    const bool finite = largest < 0x7f800000;
-    const bool zero = finite && absmax < 1e-30f;
-    const float inverse = 127.0f / absmax;
-    scales[first / group] = zero ? 0.0f : absmax / 127.0f;
-    for (int32_t k = first; k < first + group; ++k) {
-      // Adding 1.5 * 2^23 leaves the integer, rounded to nearest even, in the low mantissa bits.
-      const float shifted = x[k] * inverse + 12582912.0f;
-      const int32_t code = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(12582912.0f);
-      codes[k] = finite && !zero ? static_cast<int8_t>(code) : int8_t{0};
-    }
-    for (int32_t k = first; k < first + group; k += kSumRun) {
-      int32_t sum = 0;
-      for (int32_t i = k; i < k + kSumRun; ++i) sum += codes[i];
-      sums[k / kSumRun] = sum;
-    }
-  }
+  quantize_groups(quantize_group, x, cols, group, codes, scales, sums);
 }
 
 }  // namespace

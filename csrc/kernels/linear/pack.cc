@@ -150,14 +150,27 @@ void pack_two_level(const SchemeTraits& traits, const uint8_t* source, size_t la
 
 void pack_row(const SchemeTraits& traits, const SchemeInfo& info, int32_t cols,
               const uint8_t* source, size_t lane, uint8_t* block) {
-  const int32_t units = cols / traits.group;
-  for (int32_t g = 0; g < units; ++g, source += info.block_bytes) {
-    const int slot = g % traits.chunk_units;
-    uint8_t* chunk = block + static_cast<size_t>(g / traits.chunk_units) * traits.chunk_bytes;
-    uint8_t* unit = chunk + kLineBytes + slot * traits.unit_bytes;
-    uint8_t* scales = chunk + slot * 2 * kLanes;
+  for (int32_t g = 0; g < cols / traits.group; ++g, source += info.block_bytes) {
+    const size_t slot = static_cast<size_t>(g % traits.chunk_groups);
+    uint8_t* unit = block + unit_offset(traits, g * traits.group);
+    uint8_t* scales = block + scale_line_offset(traits, g) + 2 * kLanes * slot;
     (traits.sub_cols == 0 ? pack_one_level : pack_two_level)(traits, source, lane, unit, scales);
   }
+}
+
+// `count` codes of a row into their span; `to` is at the row's place in its first line.
+void pack_codes_of_span(const SchemeTraits& traits, const uint8_t* codes, int32_t count,
+                        uint8_t* to) {
+  alignas(4) uint8_t bytes[kSpanCols] = {};
+  std::memcpy(bytes, codes, static_cast<size_t>(count));
+  if (traits.code_bits == 8) {  // packed as signed bytes
+    for (int32_t k = 0; k < count; ++k) bytes[k] ^= 0x80;
+    for (int q = 0; q < 8; ++q) std::memcpy(to + kLineBytes * q, bytes + 4 * q, 4);
+    return;
+  }
+  uint32_t quads[kSpanCols / 4];
+  for (int q = 0; q < 8; ++q) quads[q] = load32(bytes + 4 * q);
+  write_span(traits.code_bits, quads, to);
 }
 
 template <int kBytes>
@@ -169,19 +182,20 @@ void pack_elements(int32_t cols, const uint8_t* source, uint8_t* to) {
 }  // namespace
 
 size_t row_block_bytes(Scheme scheme, int32_t cols) {
-  const SchemeTraits& traits = kTraits[static_cast<int>(scheme)];
-  if (traits.element_bytes != 0)
-    return round_up_64(static_cast<size_t>(cols) * kLanes * traits.element_bytes);
-  const size_t units = static_cast<size_t>(cols / traits.group);
-  const size_t full = units / traits.chunk_units * traits.chunk_bytes;
-  return full + (units % traits.chunk_units == 0 ? 0 : kLineBytes + traits.unit_bytes);
+  const SchemeTraits& t = scheme_traits(scheme);
+  const size_t columns = static_cast<size_t>(cols);
+  if (t.element_bytes != 0) return round_up_64(columns * kLanes * t.element_bytes);
+  const size_t padded = static_cast<size_t>(padded_cols(cols, t.activation_group));
+  if (t.group == kWholeRow) return kLineBytes + padded / kSpanCols * t.span_bytes;
+  const size_t units = padded / t.unit_cols;
+  const size_t full = units / t.chunk_units * t.chunk_bytes;
+  return full + (units % t.chunk_units == 0 ? 0 : kLineBytes + t.unit_bytes);
 }
 
-void pack_rows(Scheme scheme, int32_t rows, int32_t cols, uint8_t* packed, int32_t first_row,
-               int32_t count, const uint8_t* source) {
-  (void)rows;
+void pack_rows(Scheme scheme, int32_t cols, uint8_t* packed, int32_t first_row, int32_t count,
+               const uint8_t* source) {
   const SchemeInfo& info = scheme_info(scheme);
-  const SchemeTraits& traits = kTraits[static_cast<int>(scheme)];
+  const SchemeTraits& traits = scheme_traits(scheme);
   const size_t block_bytes = row_block_bytes(scheme, cols);
   const size_t source_row = static_cast<size_t>(cols / info.block_cols) * info.block_bytes;
   for (int32_t row = first_row; row < first_row + count; ++row, source += source_row) {
@@ -193,6 +207,29 @@ void pack_rows(Scheme scheme, int32_t rows, int32_t cols, uint8_t* packed, int32
       pack_elements<2>(cols, source, block + 2 * lane);
     else
       pack_row(traits, info, cols, source, lane, block);
+  }
+}
+
+void pack_codes(Scheme scheme, int32_t cols, uint8_t* packed, int32_t first_row, int32_t count,
+                const uint8_t* codes, const uint16_t* scales, const uint16_t* minimums) {
+  const SchemeTraits& traits = scheme_traits(scheme);
+  const size_t block_bytes = row_block_bytes(scheme, cols);
+  const int32_t groups = (cols - 1) / traits.group + 1;
+  for (int32_t row = first_row; row < first_row + count; ++row) {
+    uint8_t* block = packed + static_cast<size_t>(row / kLanes) * block_bytes;
+    const size_t lane = static_cast<size_t>(row % kLanes);
+    for (int32_t k = 0; k < cols; k += kSpanCols)
+      pack_codes_of_span(traits, codes + k, cols - k < kSpanCols ? cols - k : kSpanCols,
+                         block + span_offset(traits, k) + 4 * lane);
+    for (int32_t g = 0; g < groups; ++g) {
+      uint8_t* line = block + scale_line_offset(traits, g);
+      const size_t slot = static_cast<size_t>(g % traits.chunk_groups);
+      std::memcpy(line + 2 * (kLanes * slot + lane), scales + g, 2);
+      if (traits.minimum) std::memcpy(line + 2 * (kLanes + lane), minimums + g, 2);
+    }
+    codes += cols;
+    scales += groups;
+    if (traits.minimum) minimums += groups;
   }
 }
 

@@ -41,6 +41,7 @@ struct PackedRow {
   const SchemeTraits& traits;
   Scheme scheme;
   int lane;
+  const int8_t* codebook;
 
   float element(int column) const {
     const size_t index = static_cast<size_t>(column) * kLanes + static_cast<size_t>(lane);
@@ -52,18 +53,13 @@ struct PackedRow {
     return v;
   }
 
-  const uint8_t* chunk(int group) const {
-    return block + static_cast<size_t>(group / traits.chunk_units) * traits.chunk_bytes;
-  }
-  const uint8_t* unit(int group) const {
-    return chunk(group) + kLineBytes + group % traits.chunk_units * traits.unit_bytes;
-  }
+  const uint8_t* line(int group) const { return block + scale_line_offset(traits, group); }
+  const uint8_t* unit(int group) const { return block + unit_offset(traits, group * traits.group); }
 
-  // Quad q of a group as four bytes: unsigned codes, or signed ones for q8_0.
-  uint32_t quad(int group, int q) const {
-    const uint8_t* span =
-        unit(group) + traits.sub_bytes + q / 8 * traits.span_bytes + 4 * lane;
-    q %= 8;
+  // The quad of columns col.. as four bytes: unsigned codes, or signed ones of 8 bits.
+  uint32_t quad(int col) const {
+    const uint8_t* span = block + span_offset(traits, col) + 4 * lane;
+    const int q = col % kSpanCols / 4;
     if (traits.code_bits == 8) return load_word(span + kLineBytes * q);
     uint32_t codes = (load_word(span + kLineBytes * (q / 2)) >> (q % 2 * 4)) & 0x0f0f0f0f;
     if (traits.code_bits == 5)
@@ -73,18 +69,19 @@ struct PackedRow {
     return codes;
   }
 
-  // code - zero of column j of a quad.
+  // Value of column j of a quad.
   int value(uint32_t codes, int j) const {
     const uint8_t byte = static_cast<uint8_t>(codes >> (8 * j));
+    if (traits.codebook) return codebook[byte];
     return traits.code_bits == 8 ? static_cast<int8_t>(byte) : byte - traits.zero;
   }
 
   float scale(int group) const {
-    const int slot = group % traits.chunk_units;
-    return half_to_float(load_half(chunk(group) + 2 * (kLanes * slot + lane)));
+    const int slot = group % traits.chunk_groups;
+    return half_to_float(load_half(line(group) + 2 * (kLanes * slot + lane)));
   }
   float minimum(int group) const {
-    return half_to_float(load_half(chunk(group) + 2 * (kLanes + lane)));
+    return half_to_float(load_half(line(group) + 2 * (kLanes + lane)));
   }
 
   // Integer scale of sub-block j of a group, and its minimum (q4_k, q5_k).
@@ -102,8 +99,8 @@ struct PackedRow {
 };
 
 inline PackedRow packed_row(const MatrixView& w, int32_t row) {
-  return {w.data + static_cast<size_t>(row / kLanes) * w.row_block_bytes,
-          kTraits[static_cast<int>(w.scheme)], w.scheme, row % kLanes};
+  return {w.data + static_cast<size_t>(row / kLanes) * w.row_block_bytes, scheme_traits(w.scheme),
+          w.scheme, row % kLanes, w.codebook};
 }
 
 // In the order of operations of the checkpoint format's own dequantization.
@@ -124,13 +121,15 @@ inline void dequantize_row(const MatrixView& w, int32_t index, float* out) {
       scale = scale * static_cast<float>(row.sub_scale(group, j));
       if (traits.minimum) minimum = -(minimum * static_cast<float>(row.sub_minimum(group, j)));
     }
-    for (int k = first; k < first + run; k += 4) {
-      const uint32_t codes = row.quad(group, k % traits.group / 4);
-      for (int j = 0; j < 4; ++j) {
+    const int32_t end = w.cols - first < run ? w.cols : first + run;
+    for (int32_t k = first; k < end; k += 4) {
+      const uint32_t codes = row.quad(k);
+      for (int j = 0; j < 4 && k + j < end; ++j) {
         const float value = scale * static_cast<float>(row.value(codes, j));
         out[k + j] = traits.minimum ? value + minimum : value;
       }
     }
+    if (end == w.cols) return;
   }
 }
 

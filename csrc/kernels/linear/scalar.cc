@@ -1,6 +1,7 @@
 // The definition of the linear kernels, one output at a time.
 #include "kernels/linear/linear.h"
 #include "kernels/linear/packed_row.h"
+#include "kernels/linear/quantize_groups.h"
 
 namespace farthing::FARTHING_ISA {
 namespace {
@@ -26,8 +27,8 @@ Token token(const Activations& a, int32_t t) {
   if (a.values != nullptr) r.values = a.values + row * static_cast<size_t>(a.cols);
   if (a.codes != nullptr) {
     r.codes = a.codes + row * a.code_stride;
-    r.scales = a.scales + row * static_cast<size_t>(a.cols / a.group);
-    r.sums = a.sums + row * static_cast<size_t>((a.cols + kSumRun - 1) / kSumRun);
+    r.scales = a.scales + row * static_cast<size_t>(a.groups());
+    r.sums = a.sums + row * static_cast<size_t>(a.sums_per_row());
   }
   return r;
 }
@@ -38,32 +39,40 @@ int32_t dot(const int16_t* codes, const int8_t* activations, int count) {
   return sum;
 }
 
-// One group of one row against one token: the next link of the chain `acc`.
+// One activation group of one row against one token: the next link of the chain `acc`.
 float add_group(const PackedRow& row, int group, const int16_t* codes, const Token& a, float acc) {
   const SchemeTraits& traits = row.traits;
-  const int first = group * traits.group;
+  const int cols = traits.activation_group, first = group * cols;
   int32_t isum = 0, msum = 0;
   if (traits.sub_cols == 0) {
-    isum = dot(codes, a.codes + first, traits.group);
-    if (traits.minimum) msum = a.sum(first, traits.group);
+    isum = dot(codes, a.codes + first, cols);
+    if (traits.minimum) msum = a.sum(first, cols);
   }
-  for (int j = 0; traits.sub_cols != 0 && j < traits.group / traits.sub_cols; ++j) {
+  for (int j = 0; traits.sub_cols != 0 && j < cols / traits.sub_cols; ++j) {
     const int k = j * traits.sub_cols;
     isum += row.sub_scale(group, j) * dot(codes + k, a.codes + first + k, traits.sub_cols);
     if (traits.minimum) msum += row.sub_minimum(group, j) * a.sum(first + k, traits.sub_cols);
   }
-  acc = __builtin_fmaf(row.scale(group) * a.scales[group], static_cast<float>(isum), acc);
+  const int scaled = first / traits.group;  // the group of the weights
+  acc = __builtin_fmaf(row.scale(scaled) * a.scales[group], static_cast<float>(isum), acc);
   if (traits.minimum) {
-    const float m = row.minimum(group) * a.scales[group];
+    const float m = row.minimum(scaled) * a.scales[group];
     acc = __builtin_fmaf(traits.sub_cols == 0 ? m : -m, static_cast<float>(msum), acc);
   }
   return acc;
 }
 
+// One run of one row of floats against one token: the sum of all runs up to it.
+float add_run(const PackedRow& row, int32_t first, int32_t end, const float* x, float acc) {
+  float chain = 0.0f;
+  for (int32_t k = first; k < end; ++k) chain = __builtin_fmaf(row.element(k), x[k], chain);
+  return first == 0 ? chain : acc + chain;
+}
+
 void linear(const MatrixView& w, int32_t block_begin, int32_t block_end, const Activations& a,
             int32_t row_begin, int32_t row_end, const float* bias, const float* add, float* out,
             size_t out_stride) {
-  const SchemeTraits& traits = kTraits[static_cast<int>(w.scheme)];
+  const SchemeTraits& traits = scheme_traits(w.scheme);
   const int32_t end = block_end * kLanes < w.rows ? block_end * kLanes : w.rows;
   for (int32_t r = block_begin * kLanes; r < end; ++r) {
     const PackedRow row = packed_row(w, r);
@@ -71,16 +80,17 @@ void linear(const MatrixView& w, int32_t block_begin, int32_t block_end, const A
       const int32_t count = row_end - begin < kTokenChunk ? row_end - begin : kTokenChunk;
       float acc[kTokenChunk] = {};
       if (traits.group == 0) {
-        for (int32_t k = 0; k < w.cols; ++k) {
-          const float weight = row.element(k);
+        for (int32_t k = 0; k < w.cols; k += kFloatRun) {
+          const int32_t run_end = w.cols - k < kFloatRun ? w.cols : k + kFloatRun;
           for (int32_t t = 0; t < count; ++t)
-            acc[t] = __builtin_fmaf(weight, token(a, begin + t).values[k], acc[t]);
+            acc[t] = add_run(row, k, run_end, token(a, begin + t).values, acc[t]);
         }
       } else {
-        for (int32_t g = 0; g < w.cols / traits.group; ++g) {
+        for (int32_t g = 0; g < a.groups(); ++g) {
           int16_t codes[kSuperCols];
-          for (int k = 0; k < traits.group; ++k)
-            codes[k] = static_cast<int16_t>(row.value(row.quad(g, k / 4), k % 4));
+          const int first = g * traits.activation_group;
+          for (int k = 0; k < traits.activation_group; ++k)
+            codes[k] = static_cast<int16_t>(row.value(row.quad(first + k), k % 4));
           for (int32_t t = 0; t < count; ++t)
             acc[t] = add_group(row, g, codes, token(a, begin + t), acc[t]);
         }
@@ -96,32 +106,34 @@ void linear(const MatrixView& w, int32_t block_begin, int32_t block_end, const A
   }
 }
 
+void quantize_group(const float* x, int32_t cols, int8_t* codes, float* scale, int32_t* sums) {
+  // Magnitudes compare as integers; so compared, infinities and NaNs are the largest.
+  int32_t largest = 0;
+  for (int32_t k = 0; k < cols; ++k) {
+    const int32_t magnitude = std::bit_cast<int32_t>(x[k]) & 0x7fffffff;
+    if (magnitude > largest) largest = magnitude;
+  }
+  const float absmax = std::bit_cast<float>(largest);
+  const bool finite = largest < 0x7f800000;
+  const bool zero = finite && absmax < 1e-30f;
+  const float inverse = 127.0f / absmax;
+  *scale = zero ? 0.0f : absmax / 127.0f;
+  for (int32_t k = 0; k < cols; ++k) {
+    // Adding 1.5 * 2^23 leaves the integer, rounded to nearest even, in the low mantissa bits.
+    const float shifted = x[k] * inverse + 12582912.0f;
+    const int32_t code = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(12582912.0f);
+    codes[k] = finite && !zero ? static_cast<int8_t>(code) : int8_t{0};
+  }
+  for (int32_t k = 0; k < cols; k += kSumRun) {
+    int32_t sum = 0;
+    for (int32_t i = k; i < k + kSumRun; ++i) sum += codes[i];
+    sums[k / kSumRun] = sum;
+  }
+}
+
 void quantize_row(const float* x, int32_t cols, int32_t group, int8_t* codes, float* scales,
                   int32_t* sums) {
-  for (int32_t first = 0; first < cols; first += group) {
-    // Magnitudes compare as integers; so compared, infinities and NaNs are the largest.
-    int32_t largest = 0;
-    for (int32_t k = first; k < first + group; ++k) {
-      const int32_t magnitude = std::bit_cast<int32_t>(x[k]) & 0x7fffffff;
-      if (magnitude > largest) largest = magnitude;
-    }
-    const float absmax = std::bit_cast<float>(largest);
-    const bool finite = largest < 0x7f800000;
-    const bool zero = finite && absmax < 1e-30f;
-    const float inverse = 127.0f / absmax;
-    scales[first / group] = zero ? 0.0f : absmax / 127.0f;
-    for (int32_t k = first; k < first + group; ++k) {
-      // Adding 1.5 * 2^23 leaves the integer, rounded to nearest even, in the low mantissa bits.
-      const float shifted = x[k] * inverse + 12582912.0f;
-      const int32_t code = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(12582912.0f);
-      codes[k] = finite && !zero ? static_cast<int8_t>(code) : int8_t{0};
-    }
-    for (int32_t k = first; k < first + group; k += kSumRun) {
-      int32_t sum = 0;
-      for (int32_t i = k; i < k + kSumRun; ++i) sum += codes[i];
-      sums[k / kSumRun] = sum;
-    }
-  }
+  quantize_groups(quantize_group, x, cols, group, codes, scales, sums);
 }
 
 }  // namespace

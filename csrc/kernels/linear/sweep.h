@@ -13,7 +13,7 @@
 #include "kernels/linear/layout.h"
 #include "kernels/linear/linear.h"
 
-namespace farthing::FARTHING_ISA {
+namespace farthing::FARTHING_ISA::sweeps {
 
 consteval SchemeTraits traits_of(Scheme s) { return kTraits[static_cast<int>(s)]; }
 
@@ -24,17 +24,41 @@ static_assert(kPanelCols % (2 * kSuperCols) == 0 && kSweepCols % (2 * kSuperCols
 inline constexpr int kSweepBlocks = 2;   // row blocks of a sweep, whose outputs lie side by side
 inline constexpr int kTokenChunk = 256;  // tokens whose accumulators are kept between panels
 
-// Where group g of a row block (or of a panel of it) keeps its unit and its scales.
+// Weights are taken in steps: a unit, or as many spans of a whole-row unit as share an activation
+// scale. A step is one activation group, or two of 16 columns.
 template <Scheme S>
-[[gnu::always_inline]] inline const uint8_t* unit_at(const uint8_t* packed, size_t g) {
+inline constexpr bool kIsRow = traits_of(S).group == kWholeRow;
+template <Scheme S>
+inline constexpr int kStepCols =
+    kIsRow<S> ? traits_of(S).activation_group : traits_of(S).unit_cols;
+template <Scheme S>
+inline constexpr int kStepSpans = kStepCols<S> / kSpanCols;
+template <Scheme S>
+inline constexpr int kStepGroups = kStepCols<S> / traits_of(S).activation_group;
+// Runs of Activations::sums in an activation group.
+template <Scheme S>
+inline constexpr int kGroupRuns = traits_of(S).activation_group / kSumRun;
+
+// A row block's weights from a column on: of a chunk, or within the one unit of a row.
+struct Weights {
+  const uint8_t* packed;
+  const uint8_t* block;    // where the row block starts: the scales, if there is one a row
+  const int8_t* codebook;
+};
+
+// Where step i keeps its unit or spans, and activation group g its scales.
+template <Scheme S>
+[[gnu::always_inline]] inline const uint8_t* unit_at(const Weights& w, size_t i) {
   constexpr SchemeTraits t = traits_of(S);
-  return packed + g / t.chunk_units * t.chunk_bytes + kLineBytes +
-         g % t.chunk_units * t.unit_bytes;
+  if constexpr (kIsRow<S>) return w.packed + kLineBytes + i * kStepSpans<S> * t.span_bytes;
+  return w.packed + i / t.chunk_units * t.chunk_bytes + kLineBytes +
+         i % t.chunk_units * t.unit_bytes;
 }
 template <Scheme S>
-[[gnu::always_inline]] inline const uint8_t* scales_at(const uint8_t* packed, size_t g) {
+[[gnu::always_inline]] inline const uint8_t* scales_at(const Weights& w, size_t g) {
   constexpr SchemeTraits t = traits_of(S);
-  return packed + g / t.chunk_units * t.chunk_bytes + g % t.chunk_units * 2 * kLanes;
+  if constexpr (kIsRow<S>) return w.block;
+  return w.packed + g / t.chunk_groups * t.chunk_bytes + g % t.chunk_groups * 2 * kLanes;
 }
 
 // Activations of one tile of tokens, from some column on.
@@ -52,12 +76,12 @@ enum class Prefetch { none, near, both };
 inline constexpr int kNearAhead = 1024;  // bytes, into L1
 inline constexpr int kFarAhead = 6144;   // bytes, into L2: L1 has too few miss buffers for memory
 
-// Span j of a unit asks for its share of the stream, crossing into the next row block.
+// Span j of a step asks for its share of the stream, crossing into the next row block.
 template <Scheme S, Prefetch kPrefetch>
 [[gnu::always_inline]] inline void prefetch_ahead(const uint8_t* unit, size_t j) {
   constexpr SchemeTraits t = traits_of(S);
-  constexpr int spans = t.group / kSpanCols * t.chunk_units;
-  constexpr int share = (t.chunk_bytes + spans - 1) / spans;
+  constexpr int spans = kStepSpans<S> * t.chunk_units;
+  constexpr int share = kIsRow<S> ? t.span_bytes : (t.chunk_bytes + spans - 1) / spans;
   const char* p = reinterpret_cast<const char*>(unit) + share * j;
 #pragma GCC unroll 16
   for (int i = 0; i < share; i += kLineBytes) {
@@ -76,13 +100,21 @@ struct Call {
   float* out;
   size_t out_stride;
 
-  // Row block b from a column on, which must begin a chunk.
-  const uint8_t* block(int32_t b, int32_t col = 0) const {
-    const SchemeTraits& traits = kTraits[static_cast<int>(w.scheme)];
-    const uint8_t* start = w.data + static_cast<size_t>(b) * w.row_block_bytes;
-    if (col == 0) return start;
-    return start + static_cast<size_t>(col / traits.group / traits.chunk_units) *
-                       traits.chunk_bytes;
+  // Columns the kernel goes through.
+  int32_t cols() const {
+    const int32_t group = scheme_traits(w.scheme).activation_group;
+    return group == 0 ? w.cols : padded_cols(w.cols, group);
+  }
+
+  const uint8_t* block(int32_t b) const {
+    return w.data + static_cast<size_t>(b) * w.row_block_bytes;
+  }
+  // Row block b from a column on, which must begin a chunk, or a step of a row.
+  Weights weights(int32_t b, int32_t col) const {
+    const SchemeTraits& t = scheme_traits(w.scheme);
+    const uint8_t* start = block(b);
+    if (col == 0) return {start, start, w.codebook};
+    return {start + span_offset(t, col) - t.sub_bytes - kLineBytes, start, w.codebook};
   }
 };
 
@@ -96,8 +128,8 @@ inline Tokens tokens_at(const Activations& a, int32_t t, int32_t col) {
   if (a.codes != nullptr) {
     const size_t group = static_cast<size_t>(a.group);
     r.code_stride = a.code_stride;
-    r.scale_stride = static_cast<size_t>(a.cols) / group;
-    r.sum_stride = (static_cast<size_t>(a.cols) + kSumRun - 1) / kSumRun;
+    r.scale_stride = static_cast<size_t>(a.groups());
+    r.sum_stride = static_cast<size_t>(a.sums_per_row());
     r.codes = a.codes + row * r.code_stride + k;
     r.scales = a.scales + row * r.scale_stride + k / group;
     r.sums = a.sums + row * r.sum_stride + k / kSumRun;
@@ -108,7 +140,7 @@ inline Tokens tokens_at(const Activations& a, int32_t t, int32_t col) {
 // The scales and sums of a tile's activations over one panel, at distances known to the compiler.
 template <Scheme S, int T, int kWords>
 struct TileMeta {
-  static constexpr int kGroups = kPanelCols / traits_of(S).group;
+  static constexpr int kGroups = kPanelCols / traits_of(S).activation_group;
   alignas(64) float scales[T][kGroups];
   alignas(64) int32_t words[T][kGroups * kWords];
 };
@@ -156,20 +188,21 @@ struct TileTable {
 
 template <class Ops, Scheme S>
 void stream_blocks(const Call& c) {
-  using Tile = void (*)(const uint8_t*, int32_t, const Tokens&, bool, float*);
+  using Tile = void (*)(const Weights&, int32_t, const Tokens&, bool, float*);
   static constexpr auto kTiles = []<int... kLess>(std::integer_sequence<int, kLess...>) {
     return TileTable<Tile, Ops::kTile>{{Ops::template stream<S, kLess + 1>...}};
   }(std::make_integer_sequence<int, Ops::kTile>{});
   constexpr int32_t panel_cols = traits_of(S).group == 0 ? INT32_MAX : kPanelCols;
   const Tiling tiles = tiling(c.row_end - c.row_begin, Ops::kTile);
+  const int32_t all_cols = c.cols();
   alignas(64) float acc[Ops::kTile * kLanes];
   for (int32_t b = c.block_begin; b < c.block_end; ++b) {
     int32_t t = c.row_begin;
     for (int i = 0; i < tiles.tiles; ++i) {
       const int n = tiles.size_of(i);
-      for (int32_t col = 0; col < c.w.cols;) {
-        const int32_t cols = c.w.cols - col < panel_cols ? c.w.cols - col : panel_cols;
-        kTiles(n)(c.block(b, col), cols, tokens_at(c.a, t, col), col == 0, acc);
+      for (int32_t col = 0; col < all_cols;) {
+        const int32_t cols = all_cols - col < panel_cols ? all_cols - col : panel_cols;
+        kTiles(n)(c.weights(b, col), cols, tokens_at(c.a, t, col), col == 0, acc);
         col += cols;
       }
       write_tile<Ops>(c, b, t, n, acc);
@@ -203,7 +236,8 @@ void panel_blocks(const Call& c) {
   }(std::make_integer_sequence<int, Ops::kTile>{});
   Panel panels[kSweepBlocks];
   alignas(64) float acc[kTokenChunk * kSweepBlocks * kLanes];
-  const size_t sweeps = static_cast<size_t>((c.w.cols + kSweepCols - 1) / kSweepCols);
+  const int32_t all_cols = c.cols();
+  const size_t sweeps = static_cast<size_t>((all_cols + kSweepCols - 1) / kSweepCols);
   for (int32_t first = c.row_begin; first < c.row_end; first += kTokenChunk) {
     const int32_t count = c.row_end - first < kTokenChunk ? c.row_end - first : kTokenChunk;
     const Tiling tiles = tiling(count, Ops::kTile);
@@ -211,19 +245,19 @@ void panel_blocks(const Call& c) {
     for (int32_t b = c.block_begin; b < c.block_end; b += kSweepBlocks) {
       const int blocks = c.block_end - b < kSweepBlocks ? c.block_end - b : kSweepBlocks;
       size_t share = 0;
-      for (int32_t col = 0; col < c.w.cols; col += kSweepCols) {
-        const int32_t cols = c.w.cols - col < kSweepCols ? c.w.cols - col : kSweepCols;
+      for (int32_t col = 0; col < all_cols; col += kSweepCols) {
+        const int32_t cols = all_cols - col < kSweepCols ? all_cols - col : kSweepCols;
         for (int r = 0; r < blocks; ++r)
-          Ops::template unpack<S>(c.block(b + r, col), cols, panels[r]);
+          Ops::template unpack<S>(c.weights(b + r, col), cols, panels[r]);
         int32_t t = 0;
         for (int i = 0; i < tiles.tiles; ++i) {
           const int n = tiles.size_of(i);
           float* sums = acc + t * blocks * kLanes;
           prefetch_share(c.block(b + blocks), c.w.row_block_bytes * static_cast<size_t>(blocks),
                          share++, shares);
-          if (col + cols == c.w.cols) prefetch_output(c, b, first + t, n, blocks);
+          if (col + cols == all_cols) prefetch_output(c, b, first + t, n, blocks);
           kTiles(n)(panels, blocks, cols, tokens_at(c.a, first + t, col), col == 0, sums);
-          if (col + cols == c.w.cols)
+          if (col + cols == all_cols)
             for (int r = 0; r < blocks; ++r)
               write_tile<Ops>(c, b + r, first + t, n, sums + r * n * kLanes);
           t += n;
@@ -235,32 +269,23 @@ void panel_blocks(const Call& c) {
 
 template <class Ops, Scheme S>
 void run(const Call& c) {
-  if constexpr (kTraits[static_cast<int>(S)].group != 0) {
+  if constexpr (traits_of(S).group != 0) {
     if (c.row_end - c.row_begin > Ops::template kStreamTokens<S>) return panel_blocks<Ops, S>(c);
   }
   stream_blocks<Ops, S>(c);
 }
 
-template <class Ops>
-void linear(const MatrixView& w, int32_t block_begin, int32_t block_end, const Activations& a,
-            int32_t row_begin, int32_t row_end, const float* bias, const float* add, float* out,
-            size_t out_stride) {
-  if (row_end <= row_begin) return;
-  const Call c{w,       block_begin, block_end, a,   row_begin,
-               row_end, bias,        add,       out, out_stride};
-  switch (w.scheme) {
-    case Scheme::f32: return run<Ops, Scheme::f32>(c);
-    case Scheme::f16: return run<Ops, Scheme::f16>(c);
-    case Scheme::bf16: return run<Ops, Scheme::bf16>(c);
-    case Scheme::q4_0: return run<Ops, Scheme::q4_0>(c);
-    case Scheme::q4_1: return run<Ops, Scheme::q4_1>(c);
-    case Scheme::q5_0: return run<Ops, Scheme::q5_0>(c);
-    case Scheme::q5_1: return run<Ops, Scheme::q5_1>(c);
-    case Scheme::q8_0: return run<Ops, Scheme::q8_0>(c);
-    case Scheme::q4_k: return run<Ops, Scheme::q4_k>(c);
-    case Scheme::q5_k: return run<Ops, Scheme::q5_k>(c);
-    case Scheme::q6_k: return run<Ops, Scheme::q6_k>(c);
-  }
+// Runs the call if it is for one of kSchemes, and says whether it was.
+template <class Ops, Scheme... kSchemes>
+bool run_one_of(const Call& c) {
+  return ((c.w.scheme == kSchemes && (run<Ops, kSchemes>(c), true)) || ...);
 }
 
-}  // namespace farthing::FARTHING_ISA
+// Each in a file of its own, so that they compile side by side.
+bool linear_codebook(const Call& c);
+bool linear_five_bits(const Call& c);
+bool linear_six_bits(const Call& c);
+bool linear_eight_bits(const Call& c);
+bool linear_two_level(const Call& c);
+
+}  // namespace farthing::FARTHING_ISA::sweeps

@@ -10,6 +10,7 @@ import typer
 from farthing.cli.chat import chat
 from farthing.cli.doctor.command import doctor
 from farthing.cli.errors import EXIT_BROKEN_PIPE, ErrorReportingGroup, flush_output, prepare_streams
+from farthing.cli.evaluate import evaluate
 from farthing.cli.list import list_models
 from farthing.cli.pull import pull
 from farthing.cli.rm import rm
@@ -50,6 +51,7 @@ app.command("pull")(pull)
 app.command("list")(list_models)
 app.command("show")(show)
 app.command("rm")(rm)
+app.command("evaluate")(evaluate)
 app.command("doctor")(doctor)
 
 

@@ -30,6 +30,7 @@ from farthing.program.native import (
     served_scheme,
 )
 from farthing.program.ops import Attention, Program, Rows, Tap
+from farthing.program.parts import body
 from farthing.tokenization.tokenizer import Tokenizer
 
 OVERHEAD_BYTES = 300 << 20
@@ -62,6 +63,7 @@ class LoadOptions:
     max_num_batched_tokens: int = 512  # rows of one pass
     kv_cache_tokens: int | None = None  # tokens of all sequences together
     adapter: Adapter | None = None  # None: the model as it is
+    body_only: bool = False  # end in the hidden states of the rows that need logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ def load_model(
         )
     num_threads = options.num_threads or machine.default_threads()
 
+    if options.body_only:
+        program = body(program)
     routers = program.routers
     weight_bytes = sum(
         packed_bytes(tensors[slot.name], router=slot.name in routers) for slot in program.weights
@@ -129,6 +133,8 @@ def load_model(
     # The context is known now, and rotary embeddings may depend on it.
     program = build_program(config, context_length=max_model_len)
     program, tensors = _adapt(program, checkpoint.tensors, options.adapter)
+    if options.body_only:
+        program = body(program)
     weights = load_weights(program, tensors, num_threads=num_threads, progress=advance)
     if progress is not None:
         progress(weight_bytes, weight_bytes)

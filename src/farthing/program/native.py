@@ -98,7 +98,8 @@ def load_weights(
                 yield vector.nbytes, lambda: None
                 continue
             scheme = served_scheme(source.dtype, router=slot.name in routers)
-            matrix = _native.Matrix(scheme, *source.shape)
+            rows, cols = source.shape
+            matrix = _native.Matrix(scheme, rows, cols)
             weights[slot.name] = matrix
             yield from _packing(matrix, source)
 

@@ -1,8 +1,9 @@
 """The table of storage schemes: how a weight is kept, in a file and in memory.
 
 One row a scheme; tests, ``farthing show`` and the checkpoint readers walk the table, so a new
-scheme is a new row. Block layouts of the GGUF types are those of the GGUF specification
-(ggml ``docs/gguf.md`` and the block structures it names).
+scheme is a new row. Those with a ``gguf_type`` are GGUF's, the others our own. Block layouts of the
+GGUF types are those of the GGUF specification (ggml ``docs/gguf.md`` and the block structures it
+names).
 """
 
 from __future__ import annotations
@@ -22,42 +23,116 @@ and 1; indices into 16 levels (``cb4``); indices into a table of whole vectors (
 integers without a scale."""
 
 Reading = Literal["kept", "f16", "refused"]
-"""What a checkpoint reader does with a tensor of the scheme: keeps its bytes (kernels serve them),
-dequantizes it through the ``gguf`` package to fp16, or refuses it (nothing can dequantize it)."""
+"""What is done with a tensor of the scheme: its codes are kept (kernels serve them), a checkpoint
+reader dequantizes it through the ``gguf`` package to fp16, or it is refused (nothing can dequantize
+it)."""
+
+WHOLE_ROW = 0
+"""The ``group`` of schemes that give a row of weights one scale."""
+
+IQ4_NL_CODEBOOK = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""The 16 levels of GGUF's IQ4_NL."""
+
+NF4_CODEBOOK = (-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127)
+"""round(127 * level) of the 16 NormalFloat levels (Dettmers et al., "QLoRA", 2023, appendix E)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """One way to store a row of weights as blocks of ``block_cols`` columns."""
+    """One way to store a row of weights.
 
-    name: str  # lower-case GGUF spelling
+    GGUF's are blocks of ``block_cols`` columns. Our own (``gguf_type`` None) are codes, an fp16
+    scale a ``group`` and, with ``minimum``, an fp16 minimum a group; a row may have any number of
+    columns, the last group counting whole.
+    """
+
+    name: str  # GGUF's in lower-case spelling
     family: Family
-    block_cols: int
-    block_bytes: int
-    group: int  # columns that share one scale; 1 where there is no scale
+    block_cols: int  # 1 where a row has one scale
+    block_bytes: int  # 0 where a row has one scale
+    group: int  # columns that share one scale; 1 where there is no scale, WHOLE_ROW for one a row
     scale_levels: int  # 0: none; 1: a scale a group; 2: group scales themselves scaled by block
     minimum: bool  # the group stores a minimum beside its scale; otherwise symmetric around zero
     activation_group: int  # columns of an int8 activation that share a scale; 0: float activations
     reading: Reading
     gguf_type: int | None  # tensor type number in a GGUF file
+    codebook: tuple[int, ...] | None = None  # 16 int8 values, where kernels serve a codebook
+
+    @property
+    def code_bits(self) -> int | None:
+        """Bits of a code, of integer families and codebooks kernels serve; else None."""
+        if self.codebook is not None:
+            return 4
+        number = self.family.removeprefix("w")
+        return int(number) if number.isdigit() else None
+
+    @property
+    def zero(self) -> int:
+        """What is taken off a code, in the arrays of a ``QuantizedTensor``, to get its integer."""
+        if self.code_bits is None or self.minimum or self.codebook is not None:
+            return 0
+        return 1 << (self.code_bits - 1)
 
     @property
     def bits_per_weight(self) -> Fraction:
-        """Exact bits a weight takes, scales and minimums included."""
+        """Exact bits a weight takes, scales and minimums included.
+
+        Where a row has one scale that depends on its length (:meth:`bits`); this is the limit.
+        """
+        if self.group == WHOLE_ROW:
+            return Fraction(self.code_bits or 0)
         return Fraction(8 * self.block_bytes, self.block_cols)
+
+    def bits(self, cols: int) -> Fraction:
+        """Exact bits a weight takes in a row of ``cols`` columns, a last group counted whole."""
+        return Fraction(8 * self.row_bytes(cols), cols)
 
     @property
     def served(self) -> bool:
-        """Whether kernels compute with the stored bytes as they are."""
+        """Whether kernels compute with the stored codes as they are."""
         return self.reading == "kept"
 
+    def groups(self, cols: int) -> int:
+        """Scales of a row of ``cols`` columns; 0 where there are none."""
+        if self.scale_levels == 0 or cols == 0:
+            return 0
+        return 1 if self.group == WHOLE_ROW else -(-cols // self.group)
+
     def row_bytes(self, cols: int) -> int:
-        """Bytes of one row of ``cols`` columns, a multiple of ``block_cols``."""
-        if cols % self.block_cols:
+        """Bytes of one row of ``cols`` columns.
+
+        Raises :class:`InvalidParameterError` where GGUF has no such row: ``cols`` is a multiple of
+        ``block_cols`` there.
+        """
+        if self.group == WHOLE_ROW:
+            return -(-cols * (self.code_bits or 0) // 8) + 2
+        if self.gguf_type is not None and cols % self.block_cols:
             raise InvalidParameterError(
                 f"a {self.name} row has a multiple of {self.block_cols} columns, not {cols}"
             )
-        return cols // self.block_cols * self.block_bytes
+        return -(-cols // self.block_cols) * self.block_bytes
+
+
+def _own(
+    family: Literal["w4", "cb4", "w5", "w6", "w8"], group: int, minimum: bool = False
+) -> Scheme:
+    """A row for codes that no checkpoint format has."""
+    bits = 4 if family == "cb4" else int(family[1:])
+    codes = "nf4" if family == "cb4" else family
+    columns = f"g{group}" if group else "row"
+    return Scheme(
+        codes + columns + "m" * minimum,
+        family,
+        block_cols=group or 1,
+        block_bytes=group * bits // 8 + (4 if minimum else 2) if group else 0,
+        group=group,
+        scale_levels=1,
+        minimum=minimum,
+        activation_group=group or 64,
+        reading="kept",
+        gguf_type=None,
+        codebook=NF4_CODEBOOK if family == "cb4" else None,
+    )
 
 
 _ROWS = (
@@ -82,7 +157,7 @@ _ROWS = (
     Scheme("iq2_s", "grid", 256, 82, 16, 2, False, 0, "f16", 22),
     Scheme("iq3_xxs", "grid", 256, 98, 32, 2, False, 0, "f16", 18),
     Scheme("iq3_s", "grid", 256, 110, 32, 2, False, 0, "f16", 21),
-    Scheme("iq4_nl", "cb4", 32, 18, 32, 1, False, 0, "f16", 20),
+    Scheme("iq4_nl", "cb4", 32, 18, 32, 1, False, 32, "kept", 20, IQ4_NL_CODEBOOK),
     Scheme("iq4_xs", "cb4", 256, 136, 32, 2, False, 0, "f16", 23),
     Scheme("tq1_0", "ternary", 256, 54, 256, 1, False, 0, "f16", 34),
     Scheme("tq2_0", "ternary", 256, 66, 256, 1, False, 0, "f16", 35),
@@ -96,7 +171,13 @@ _ROWS = (
     Scheme("i16", "integer", 1, 2, 1, 0, False, 0, "refused", 25),
     Scheme("i32", "integer", 1, 4, 1, 0, False, 0, "refused", 26),
     Scheme("i64", "integer", 1, 8, 1, 0, False, 0, "refused", 27),
-)
+    _own("w4", 64), _own("w4", 128), _own("w4", WHOLE_ROW),
+    _own("w4", 64, minimum=True), _own("w4", 128, minimum=True),
+    _own("cb4", 32), _own("cb4", 64), _own("cb4", 128),
+    _own("w5", 16), _own("w5", 64), _own("w5", 128), _own("w5", WHOLE_ROW),
+    _own("w6", 16), _own("w6", 32), _own("w6", 64), _own("w6", 128), _own("w6", WHOLE_ROW),
+    _own("w8", 16), _own("w8", 64), _own("w8", 128), _own("w8", WHOLE_ROW),
+)  # fmt: skip
 
 SCHEMES = MappingProxyType({row.name: row for row in _ROWS})
 """Every scheme by name, in the table's order."""
@@ -107,11 +188,21 @@ SCHEMES_BY_GGUF_TYPE = MappingProxyType(
 """The schemes a GGUF file can hold, by its tensor type number."""
 
 
+SCHEME_ALIASES = MappingProxyType(
+    {"w4g32": "q4_0", "w4g32m": "q4_1", "w5g32": "q5_0", "w5g32m": "q5_1", "w8g32": "q8_0"}
+)
+"""What our naming calls GGUF schemes that are of our families, to their names."""
+
+
 def scheme(name: str) -> Scheme:
-    """The row called ``name``; raises :class:`InvalidParameterError` naming those there are."""
+    """The row called ``name``, also by an alias.
+
+    Raises :class:`InvalidParameterError` naming those there are.
+    """
     try:
-        return SCHEMES[name]
+        return SCHEMES[SCHEME_ALIASES.get(name, name)]
     except KeyError:
+        names = ", ".join((*SCHEMES, *SCHEME_ALIASES))
         raise InvalidParameterError(
-            f"no storage scheme is called {name!r}; there are {', '.join(SCHEMES)}"
+            f"no storage scheme is called {name!r}; there are {names}"
         ) from None

@@ -59,6 +59,11 @@ class Tokenizer:
         return self._backend.bos_id
 
     @property
+    def beginning(self) -> tuple[int, ...]:
+        """Ids that ``add_special_tokens`` puts before a text."""
+        return tuple(self._backend.prefix)
+
+    @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """Ids that end an answer, the declared one first."""
         return self._backend.eos_ids

@@ -18,9 +18,9 @@ from farthing.models.checkpoint import check_tensors, open_checkpoint
 from farthing.models.checkpoint.gguf_file import read_gguf
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.native import load_weights
-from farthing.quantization import SCHEMES
+from farthing.quantization import SCHEMES_BY_GGUF_TYPE
 
-READABLE = [row for row in SCHEMES.values() if row.reading != "refused"]
+READABLE = [row for row in SCHEMES_BY_GGUF_TYPE.values() if row.reading != "refused"]
 MATRICES = ("token_embd", "output", "blk.0.attn_q", "blk.0.attn_k", "blk.0.ffn_down")
 VECTORS = ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")
 

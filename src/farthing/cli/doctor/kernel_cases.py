@@ -28,6 +28,7 @@ HALF_FIELDS = {
     "q5_0": (0,),
     "q5_1": (0, 2),
     "q8_0": (0,),
+    "iq4_nl": (0,),
     "q4_k": (0, 2),
     "q5_k": (0, 2),
     "q6_k": (208,),
@@ -84,8 +85,8 @@ def linear_cases() -> Iterator[KernelCase]:
         yield from _scheme_cases(number, scheme)
     for group in sorted(groups):
         rng = np.random.default_rng(group)
-        for blocks in (1, 3, 7):
-            x = awkward(rng, 5, blocks * group)
+        for cols in (group, 3 * group, 6 * group + 5):
+            x = awkward(rng, 5, cols)
             x[1] = 0.0
             x[2] *= np.float32(1e-38)
             kernel = f"quantize rows, groups of {group}"
@@ -93,12 +94,11 @@ def linear_cases() -> Iterator[KernelCase]:
 
 
 def _scheme_cases(number: int, scheme: dict[str, Any]) -> Iterator[KernelCase]:
-    name, block_cols = scheme["name"], scheme["block_cols"]
-    blocks = (1, 37, 130) if block_cols == 1 else (1, 3, 608 // block_cols)
-    for count in blocks:
+    name = scheme["name"]
+    for cols in _widths(scheme):
         for rows, tokens in SHAPES:
-            rng = np.random.default_rng((number, count, rows, tokens))
-            matrix = _random_matrix(rng, scheme, rows, count)
+            rng = np.random.default_rng((number, cols, rows, tokens))
+            matrix = random_matrix(rng, scheme, rows, cols)
             x = awkward(rng, tokens, matrix.cols)
             bias = awkward(rng, rows) if rows % 2 else None
             add = awkward(rng, tokens, rows) if tokens % 2 else None
@@ -106,6 +106,14 @@ def _scheme_cases(number: int, scheme: dict[str, Any]) -> Iterator[KernelCase]:
             yield KernelCase(f"linear {name}", label, _product, (matrix, x, bias, add))
         label = f"({matrix.rows}, {matrix.cols})"
         yield KernelCase(f"dequantize {name}", label, _dequantized, (matrix,))
+
+
+def _widths(scheme: dict[str, Any]) -> tuple[int, ...]:
+    """Columns of the matrices: whole blocks of a checkpoint, any number elsewhere."""
+    block = scheme["block_cols"]
+    if block == 0:
+        return 1, 3 * scheme["activation_group"] + 5, 608
+    return (1, 37, 300) if block == 1 else (block, 3 * block, 608 // block * block)
 
 
 def _product(
@@ -122,12 +130,25 @@ def _quantized(isa: str, x: Floats, group: int) -> Any:
     return _native.quantize_rows(x, group, isa)
 
 
-def _random_matrix(
-    rng: np.random.Generator, scheme: dict[str, Any], rows: int, blocks: int
+def random_matrix(
+    rng: np.random.Generator, scheme: dict[str, Any], rows: int, cols: int
 ) -> _native.Matrix:
-    matrix = _native.Matrix(scheme["name"], rows, blocks * scheme["block_cols"])
-    matrix.pack(0, random_blocks(rng, scheme, rows * blocks).reshape(-1))
+    """A matrix of one of the schemes of the native table: any codes, finite scales."""
+    matrix = _native.Matrix(scheme["name"], rows, cols)
+    if scheme["block_cols"]:
+        matrix.pack(0, random_blocks(rng, scheme, rows * cols // scheme["block_cols"]).reshape(-1))
+        return matrix
+    groups = -(-cols // scheme["group"]) if scheme["group"] else 1
+    codes = rng.integers(0, 1 << scheme["bits"], (rows, cols), np.uint8)
+    minimums = _random_halves(rng, rows, groups) if scheme["minimum"] else None
+    matrix.pack_codes(0, codes, _random_halves(rng, rows, groups), minimums)
     return matrix
+
+
+def _random_halves(rng: np.random.Generator, *shape: int) -> npt.NDArray[np.uint16]:
+    """Bits of finite fp16 numbers from denormal to large."""
+    scale = rng.choice([-1.0, 1.0], shape) * np.exp2(rng.uniform(-24, 2, shape))
+    return scale.astype(np.float16).view(np.uint16)
 
 
 def random_blocks(
@@ -143,9 +164,7 @@ def random_blocks(
         return np.ascontiguousarray(awkward(rng, count, 1).view(np.uint8)[:, 2:])
     data = rng.integers(0, 256, (count, block_bytes), dtype=np.uint8)
     for field in HALF_FIELDS[name]:
-        exponent = rng.uniform(-24, 2, (count, 1))
-        scale = rng.choice([-1.0, 1.0], (count, 1)) * np.exp2(exponent)
-        data[:, field : field + 2] = scale.astype(np.float16).view(np.uint8)
+        data[:, field : field + 2] = _random_halves(rng, count, 1).view(np.uint8)
     return data
 
 

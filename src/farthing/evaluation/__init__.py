@@ -1,0 +1,1 @@
+"""What a model is worth beside another: measured through the kernels and weights that serve it."""

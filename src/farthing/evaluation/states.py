@@ -1,0 +1,57 @@
+"""Hidden states of a whole text, kept in a file that is gone when its owner is."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farthing.errors import FarthingError
+
+SPARE_BYTES = 256 << 20
+"""Left free on the disk for others."""
+
+
+class StateFile:
+    """Rows of ``width`` float32 in a temporary file without a name; close it after use.
+
+    Such a file is freed by the system however the process ends. It lies in the folder for
+    temporary files (``TMPDIR``).
+
+    Raises :class:`FarthingError` when ``rows`` of them do not fit there.
+    """
+
+    def __init__(self, rows: int, width: int) -> None:
+        self.nbytes = 4 * rows * width
+        self.folder = Path(tempfile.gettempdir())
+        free = shutil.disk_usage(self.folder).free
+        if self.nbytes + SPARE_BYTES > free:
+            raise FarthingError(
+                f"{self.folder}: {free >> 20} MiB are free there and the reference's hidden "
+                f"states take {self.nbytes >> 20} MiB; set TMPDIR to another folder or --chunks"
+            )
+        self._width = width
+        self._file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - closed on exit
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def append(self, states: NDArray[np.float32]) -> None:
+        """Writes (n, width) behind what is there."""
+        self._file.write(np.ascontiguousarray(states).data)
+
+    def rewind(self) -> None:
+        """Goes back to the first row, to read."""
+        self._file.seek(0)
+
+    def read(self, rows: int) -> NDArray[np.float32]:
+        """The next ``rows`` rows."""
+        data = self._file.read(4 * rows * self._width)
+        return np.frombuffer(data, np.float32).reshape(rows, self._width)
