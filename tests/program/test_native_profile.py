@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from support.native_runs import NativeModel
-from support.tiny_models import make_tiny_model
-
 from farthing.program.native import InstructionTiming
 from farthing.program.step import SequenceRows, step_batch
+from support.native_runs import NativeModel
+from support.tiny_models import make_tiny_model
 
 
 def test_a_profile_covers_the_pass_and_its_weights(tmp_path: Path) -> None:
