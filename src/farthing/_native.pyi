@@ -102,6 +102,11 @@ class Matrix:
         (row, column) of a weight, or of the group of a scale or minimum, that is a NaN or an infinity; None if all are finite.
         """
 
+    def copied(self) -> Matrix:
+        """
+        The same matrix with its packed bytes in new memory: on huge pages, spread over memory nodes. Threads may copy several matrices at once.
+        """
+
     def dequantize(self, first: int, count: int, isa: str | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
         Rows first.. as float32 (count, cols), bit for bit the checkpoint format's values.
@@ -158,6 +163,16 @@ def supported_isas() -> list[str]:
 
 def read_bandwidth(bytes: int, threads: int, repeats: int) -> list[float]:
     """Sequential read bandwidth, 10^9 bytes a second of each repeat."""
+
+def memory_nodes(status_file: str = '/proc/self/status') -> list[int]:
+    """
+    Memory nodes that the process may use, by the status file of one in /proc.
+    """
+
+def interleaved_policy(nodes: Sequence[int]) -> str:
+    """
+    What the system says of memory that is spread over the given nodes as weights are.
+    """
 
 class KvPool:
     def __init__(self, dtype: str, num_layers: int, num_kv_heads: int, head_dim: int, num_blocks: int) -> None: ...
