@@ -268,6 +268,9 @@ FARTHING_BIND(linear) {
           },
           "(row, column) of a weight, or of the group of a scale or minimum, that is a NaN or an "
           "infinity; None if all are finite.")
+      .def("copied", &Matrix::copied, nb::call_guard<nb::gil_scoped_release>(),
+           "The same matrix with its packed bytes in new memory: on huge pages, spread over memory "
+           "nodes. Threads may copy several matrices at once.")
       .def("dequantize", &dequantize, "first"_a, "count"_a, "isa"_a = nb::none(),
            ComputeGuard(),
            "Rows first.. as float32 (count, cols), bit for bit the checkpoint format's values.")

@@ -169,11 +169,6 @@ void run(Program& program, ThreadPool& pool, KvPool& kv, const IntVector& tokens
 
 FARTHING_BIND(program) {
   using namespace farthing;
-  nb::class_<ThreadPool>(m, "ThreadPool")
-      .def(nb::init<int, bool>(), nb::arg("num_threads"), nb::arg("spin"))
-      .def_prop_ro("num_threads", &ThreadPool::num_threads)
-      .def_prop_ro("spin", &ThreadPool::spin);
-
   nb::class_<KvPool>(m, "KvPool")
       .def("__init__",
            [](KvPool* self, const std::string& dtype, int32_t num_layers, int32_t num_kv_heads,

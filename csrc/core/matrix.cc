@@ -1,6 +1,7 @@
 #include "core/matrix.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -85,6 +86,14 @@ int32_t Matrix::groups() const {
 uint8_t* Matrix::writable() const {
   if (!memory_) throw std::invalid_argument("a matrix made of packed bytes cannot be packed again");
   return memory_.get();
+}
+
+Matrix Matrix::copied() const {
+  Matrix copy = *this;
+  copy.memory_ = allocate_weights(nbytes());
+  std::memcpy(copy.memory_.get(), packed_.get(), nbytes());
+  copy.packed_ = copy.memory_;
+  return copy;
 }
 
 void Matrix::check_rows(int64_t first_row, int64_t count) const {

@@ -81,7 +81,7 @@ class Program {
   struct Timing {
     const char* name;
     size_t weight_bytes;  // 0 where a pass chooses which weights it reads
-    double seconds;  // from the barrier before it to the one after; of the last pass
+    double seconds;  // from the end of the one before it to its own; of the last pass
   };
   std::vector<Timing> profile() const;
 
@@ -100,6 +100,8 @@ class Program {
   const KvNeeds& kv_needs() const { return kv_needs_; }
 
  private:
+  class Pass;
+
   FloatBuffer& values(const std::string& what, int32_t index);
   Int8Buffer& rounded(const std::string& what, int32_t index);
   RowSink sink(const std::string& what, const Sink& sink, RowKind rows, int32_t width);
@@ -131,7 +133,6 @@ class Program {
   bool profiling_ = false;
   std::vector<double> seconds_;  // of each instruction, if profiling
   std::vector<int32_t> tile_counts_;
-  std::vector<TileCounter> counters_;
   AlignedBuffer scratch_;
   size_t scratch_stride_ = 0;
   int scratch_threads_ = 0;

@@ -102,6 +102,11 @@ class Matrix:
         (row, column) of a weight, or of the group of a scale or minimum, that is a NaN or an infinity; None if all are finite.
         """
 
+    def copied(self) -> Matrix:
+        """
+        The same matrix with its packed bytes in new memory: on huge pages, spread over memory nodes. Threads may copy several matrices at once.
+        """
+
     def dequantize(self, first: int, count: int, isa: str | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
         Rows first.. as float32 (count, cols), bit for bit the checkpoint format's values.
@@ -159,14 +164,15 @@ def supported_isas() -> list[str]:
 def read_bandwidth(bytes: int, threads: int, repeats: int) -> list[float]:
     """Sequential read bandwidth, 10^9 bytes a second of each repeat."""
 
-class ThreadPool:
-    def __init__(self, num_threads: int, spin: bool) -> None: ...
+def memory_nodes(status_file: str = '/proc/self/status') -> list[int]:
+    """
+    Memory nodes that the process may use, by the status file of one in /proc.
+    """
 
-    @property
-    def num_threads(self) -> int: ...
-
-    @property
-    def spin(self) -> bool: ...
+def interleaved_policy(nodes: Sequence[int]) -> str:
+    """
+    What the system says of memory that is spread over the given nodes as weights are.
+    """
 
 class KvPool:
     def __init__(self, dtype: str, num_layers: int, num_kv_heads: int, head_dim: int, num_blocks: int) -> None: ...
@@ -280,6 +286,33 @@ def gumbel(isa: str, seed: int, choice: int, position: int, first_token: int, co
 def gumbel_of_words(isa: str, x: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], z: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]: ...
 
 def philox(isa: str, key: int, counter: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], count: int) -> NDArray[numpy.uint32]: ...
+
+class ThreadPool:
+    """
+    Threads that play passes together, the caller's included. Of more threads than cpus only that many are awake at a time.
+    """
+
+    def __init__(self, num_threads: int, cpus: int) -> None: ...
+
+    @property
+    def num_threads(self) -> int: ...
+
+    @property
+    def cpus(self) -> int: ...
+
+    @property
+    def asleep(self) -> int:
+        """Threads besides the caller's that sleep and use no CPU."""
+
+def barrier_seconds(pool: ThreadPool, rounds: int) -> list[float]:
+    """
+    Seconds from the end of the last tile of a stage to the start of the last of the next, with one tile for each thread that has a CPU; one value for each of rounds barriers.
+    """
+
+def start_seconds(pool: ThreadPool, rounds: int, idle: float) -> list[float]:
+    """
+    Seconds from the start of a run to the start of its last thread, with idle seconds without work before it; one value for each of rounds runs.
+    """
 
 class SentencePieceBpe:
     def __init__(self, pieces: Sequence[str], scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], kinds: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], bytes: Sequence[int], unknown: int, remove_extra_whitespaces: bool) -> None: ...

@@ -279,7 +279,7 @@ def test_offsets_beyond_the_tokens_are_refused_before_they_are_followed(tiny: Na
     def ints(*values: int) -> np.ndarray:
         return np.array(values, np.int32)
 
-    pool = _native.ThreadPool(1, spin=False)
+    pool = _native.ThreadPool(1, 1)
     kv = _native.KvPool("fp16", 1, 1, 16, 4)
     tables = np.zeros((2, 1), np.int32)
     with pytest.raises(ValueError, match="row_offsets has 1000, must be ascending, at most"):

@@ -56,9 +56,17 @@ class NativeModel:
         tokens: int = 2048,
         seed: int = 0,
     ) -> NativeRun:
-        """A fresh executor and cache; ``tokens`` of cache in blocks handed out in random order."""
+        """A fresh executor and cache; ``tokens`` of cache in blocks handed out in random order.
+
+        All threads play, also where there are fewer CPUs.
+        """
         executor = NativeExecutor(
-            self.program, self.weights, num_threads=num_threads, isa=isa, max_rows=max_rows
+            self.program,
+            self.weights,
+            num_threads=num_threads,
+            isa=isa,
+            max_rows=max_rows,
+            cpus=num_threads,
         )
         kv = KvCache(
             dtype=kv_dtype,

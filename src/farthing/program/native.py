@@ -185,23 +185,23 @@ class KvCache:
         return self.pool.block_bytes
 
 
-def thread_team(num_threads: int) -> _native.ThreadPool:
+def thread_team(num_threads: int, cpus: int | None = None) -> _native.ThreadPool:
     """Threads to play passes on, the caller's included.
 
-    They wait in a spin where each has a core within the process's quota; more would spend the
-    time of those that work.
+    Of more threads than ``cpus``, by default those within the process's affinity and quota, only
+    that many are awake at a time: the others would spend the time of those that work.
 
     Raises :class:`FarthingError` when the system refuses a thread.
     """
     try:
-        return _native.ThreadPool(num_threads, spin=num_threads <= machine.default_threads())
+        return _native.ThreadPool(num_threads, cpus or machine.usable_cpus())
     except RuntimeError as error:
         raise FarthingError(f"num_threads={num_threads}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionTiming:
-    """One instruction of a pass, from the barrier before it to the one after."""
+    """One instruction of a pass, from the end of the one before it to its own."""
 
     name: str  # its kind
     weight_bytes: int  # packed weights it read; 0 where the pass chose which
@@ -212,7 +212,8 @@ class NativeExecutor:
     """Plays one program over one set of weights.
 
     ``max_rows`` bounds the rows of a pass and so the workspace, which does not depend on the
-    length of any context. One caller at a time: a pass overwrites the last one's results.
+    length of any context. ``cpus`` is as in :func:`thread_team`. One caller at a time: a pass
+    overwrites the last one's results.
     """
 
     def __init__(
@@ -223,11 +224,12 @@ class NativeExecutor:
         num_threads: int,
         max_rows: int = 512,
         isa: str | None = None,
+        cpus: int | None = None,
     ) -> None:
         self.program = program
         self.weights = weights
         self.max_rows = max_rows
-        self._threads = thread_team(num_threads)
+        self._threads = thread_team(num_threads, cpus)
         self._lowered = lower(program, lambda name: _activation_group(weights[name]))
         with FloatMode():  # constants round on their way, and rope frequencies are made
             self._native = _emit(self._lowered, weights, max_rows, isa or machine.active_isa())
