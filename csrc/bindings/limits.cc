@@ -58,16 +58,15 @@ FARTHING_BIND(limits) {
   m.def(
       "time_limit_loop",
       [](const std::string& isa, const std::string& name, std::shared_ptr<ThreadPool> pool,
-         int64_t iterations) {
+         int64_t iterations, int32_t tiles) {
         const LimitLoop& loop = loop_named(isa, name);
         nb::gil_scoped_release release;
-        return time_limit_loop(loop, *pool, iterations);
+        return time_limit_loop(loop, *pool, iterations, tiles);
       },
       nb::arg("isa"), nb::arg("name"), nb::arg("pool"), nb::arg("iterations"),
-      "Seconds that all threads of the pool need for `iterations` each.");
+      nb::arg("tiles"), "Seconds that the pool's threads need for `tiles` of `iterations` each.");
   nb::class_<ReadRegion>(m, "ReadRegion",
-                         "Memory that the threads of a pool read from end to end, each its own "
-                         "part, which it wrote first so that the pages are near it.")
+                         "Memory that the threads of a pool wrote, and read from end to end.")
       .def(
           "__init__",
           [](ReadRegion* self, size_t bytes, std::shared_ptr<ThreadPool> pool) {

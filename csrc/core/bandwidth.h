@@ -15,24 +15,24 @@ namespace farthing {
 // are not bandwidth.
 class ReadRegion {
  public:
-  // Each thread of the pool writes its own contiguous part, so that the pages are near it. `bytes`
-  // is rounded up to whole 4 KiB pages per thread. Throws std::invalid_argument for 0,
-  // std::bad_alloc when memory is short.
+  // The pool's threads write it first, so that the pages are where those of weights would be.
+  // `bytes` is rounded up to whole 4 KiB pages for each of the tiles they claim. Throws
+  // std::invalid_argument for 0, std::bad_alloc when memory is short.
   ReadRegion(size_t bytes, std::shared_ptr<ThreadPool> pool);
   ~ReadRegion();
   ReadRegion(const ReadRegion&) = delete;
   ReadRegion& operator=(const ReadRegion&) = delete;
 
-  // Reads it from end to end, each thread its own part. 10^9 bytes a second, the clock running from
-  // the moment all threads are ready until the last one is done.
+  // Reads it from end to end with all threads; 10^9 bytes a second.
   double read();
   size_t bytes() const { return bytes_; }
 
  private:
-  uint64_t* part(int thread) const;
+  uint64_t* tile(int32_t index) const;
 
   std::shared_ptr<ThreadPool> pool_;
-  size_t part_words_;
+  int32_t tiles_;
+  size_t tile_words_;
   size_t bytes_;
   void* data_;
 };

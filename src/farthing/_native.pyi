@@ -79,13 +79,11 @@ def limit_loops(isa: str) -> list:
 def sum_limit_loop(isa: str, name: str, iterations: int) -> int:
     """The sum of all numbers the loop keeps, which tells that it computed."""
 
-def time_limit_loop(isa: str, name: str, pool: ThreadPool, iterations: int) -> float:
-    """Seconds that all threads of the pool need for `iterations` each."""
+def time_limit_loop(isa: str, name: str, pool: ThreadPool, iterations: int, tiles: int) -> float:
+    """Seconds that the pool's threads need for `tiles` of `iterations` each."""
 
 class ReadRegion:
-    """
-    Memory that the threads of a pool read from end to end, each its own part, which it wrote first so that the pages are near it.
-    """
+    """Memory that the threads of a pool wrote, and read from end to end."""
 
     def __init__(self, bytes: int, pool: ThreadPool) -> None: ...
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from farthing import _native, machine
+from farthing.program.native import thread_team
 
 LOOPS = [
     pytest.param(isa, loop, id=f"{isa} {loop['name']}")
@@ -27,10 +28,9 @@ def test_a_loop_adds_up_what_it_says(isa: str, loop: dict, iterations: int) -> N
 
 
 @pytest.mark.parametrize(("isa", "loop"), LOOPS)
-def test_a_loop_takes_time_on_every_thread(isa: str, loop: dict) -> None:
+def test_a_loop_takes_time(isa: str, loop: dict) -> None:
     for threads in (1, 3):
-        pool = _native.ThreadPool(threads, False)
-        seconds = _native.time_limit_loop(isa, loop["name"], pool, 20_000)
+        seconds = _native.time_limit_loop(isa, loop["name"], thread_team(threads), 20_000, threads)
         # 20,000 iterations of twelve dependent additions, each one cycle at least, below 10 GHz
         assert seconds > 20_000 / 10e9
 
@@ -45,7 +45,14 @@ def test_iterations_beyond_what_floats_count_are_refused(iterations: int) -> Non
     isa = machine.supported_isas()[0]
     name = _native.limit_loops(isa)[0]["name"]
     with pytest.raises(ValueError, match="iterations must be from 1 to 16777215"):
-        _native.time_limit_loop(isa, name, _native.ThreadPool(1, False), iterations)
+        _native.time_limit_loop(isa, name, thread_team(1), iterations, 1)
+
+
+def test_work_without_tiles_is_refused() -> None:
+    isa = machine.supported_isas()[0]
+    name = _native.limit_loops(isa)[0]["name"]
+    with pytest.raises(ValueError, match="tiles must be at least 1"):
+        _native.time_limit_loop(isa, name, thread_team(1), 10, 0)
 
 
 def test_an_unknown_loop_and_set_are_refused() -> None:
@@ -57,22 +64,22 @@ def test_an_unknown_loop_and_set_are_refused() -> None:
 
 
 def test_a_region_is_read_again_and_again() -> None:
-    pool = _native.ThreadPool(3, False)
-    region = _native.ReadRegion(10_000, pool)
-    assert region.nbytes == 3 * 4096  # whole pages for each thread
+    region = _native.ReadRegion(100_000, thread_team(3))
+    assert region.nbytes == 3 * 8 * 8192  # whole pages for each tile
     rates = [region.read() for _ in range(3)]
     assert all(0 < rate < 10_000 for rate in rates)
 
 
 def test_a_region_needs_bytes_and_its_parents_threads() -> None:
     with pytest.raises(ValueError, match="bytes must be at least 1"):
-        _native.ReadRegion(0, _native.ThreadPool(1, False))
+        _native.ReadRegion(0, thread_team(1))
     with pytest.raises(MemoryError):
-        _native.ReadRegion(1 << 62, _native.ThreadPool(1, False))
+        _native.ReadRegion(1 << 62, thread_team(1))
     program = (
         "import os\n"
         "from farthing import _native\n"
-        "pool = _native.ThreadPool(2, False)\n"
+        "from farthing.program.native import thread_team\n"
+        "pool = thread_team(2)\n"
         "if os.fork() == 0:\n"
         "    try: _native.ReadRegion(4096, pool)\n"
         "    except RuntimeError as error: print(error)\n"

@@ -33,9 +33,9 @@ struct LimitLoops {
 // Those of one instruction set, the integer ones first.
 LimitLoops limit_loops(Isa isa);
 
-// Seconds that all threads of the pool need for `iterations` each, from the moment all are ready
-// until the last is done. Throws std::invalid_argument unless 1..kMaxLimitIterations,
+// Seconds that the pool's threads need for `tiles` of `iterations` each. Throws
+// std::invalid_argument unless iterations are 1..kMaxLimitIterations and tiles positive,
 // std::runtime_error when a sum is wrong.
-double time_limit_loop(const LimitLoop& loop, ThreadPool& pool, int64_t iterations);
+double time_limit_loop(const LimitLoop& loop, ThreadPool& pool, int64_t iterations, int32_t tiles);
 
 }  // namespace farthing

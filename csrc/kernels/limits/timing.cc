@@ -1,8 +1,8 @@
 #include <atomic>
-#include <chrono>
 #include <stdexcept>
 #include <string>
 
+#include "core/timed_tiles.h"
 #include "kernels/limits/limits.h"
 
 namespace farthing {
@@ -16,23 +16,19 @@ uint64_t expected_sum(const LimitLoop& loop, int64_t iterations) {
 
 }  // namespace
 
-double time_limit_loop(const LimitLoop& loop, ThreadPool& pool, int64_t iterations) {
+double time_limit_loop(const LimitLoop& loop, ThreadPool& pool, int64_t iterations,
+                       int32_t tiles) {
+  if (tiles < 1) throw std::invalid_argument("tiles must be at least 1");
   if (iterations < 1 || iterations > kMaxLimitIterations)
     throw std::invalid_argument("iterations must be from 1 to " +
                                 std::to_string(kMaxLimitIterations));
   const uint64_t expected = expected_sum(loop, iterations);
   std::atomic<bool> right{true};
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point begin, end;
-  pool.run([&](int thread) {
-    pool.barrier().wait();
-    if (thread == 0) begin = Clock::now();
+  const double seconds = timed_tiles(pool, tiles, [&](int32_t) {
     if (loop.run(iterations) != expected) right.store(false, std::memory_order_relaxed);
-    pool.barrier().wait();
-    if (thread == 0) end = Clock::now();
   });
   if (!right.load()) throw std::runtime_error(std::string(loop.name) + " added up wrongly");
-  return std::chrono::duration<double>(end - begin).count();
+  return seconds;
 }
 
 }  // namespace farthing

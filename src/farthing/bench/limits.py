@@ -11,6 +11,9 @@ from farthing import _native, machine
 LOOP_SECONDS = 0.003
 """How long one timing of a loop of multiply-adds takes, about."""
 
+TILES_PER_THREAD = 8
+"""What threads claim of a timing, as they claim the tiles of a pass."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
@@ -64,6 +67,7 @@ class Limits:
     def __init__(self, threads: _native.ThreadPool, nbytes: int | None = None) -> None:
         self._threads = threads
         self._isa = machine.active_isa()
+        self._tiles = TILES_PER_THREAD * threads.num_threads
         self._region = _native.ReadRegion(nbytes or beyond_cache_bytes(256 << 20), threads)
         self._loops = _native.limit_loops(self._isa)
         self._iterations = {loop["name"]: self._calibrate(loop["name"]) for loop in self._loops}
@@ -74,13 +78,16 @@ class Limits:
         return self._threads.num_threads
 
     def _calibrate(self, name: str) -> int:
-        """Iterations that take about :data:`LOOP_SECONDS`."""
-        iterations = 1000
+        """Iterations of a tile with which a timing takes about :data:`LOOP_SECONDS`."""
+        iterations = 100
         while True:
-            seconds = _native.time_limit_loop(self._isa, name, self._threads, iterations)
-            if seconds > LOOP_SECONDS / 4 or iterations >= 1 << 22:
-                return min(max(int(iterations * LOOP_SECONDS / seconds), 1000), 1 << 23)
+            seconds = self._time(name, iterations)
+            if seconds > LOOP_SECONDS / 4 or iterations >= 1 << 20:
+                return min(max(int(iterations * LOOP_SECONDS / seconds), 100), 1 << 22)
             iterations *= 4
+
+    def _time(self, name: str, iterations: int) -> float:
+        return _native.time_limit_loop(self._isa, name, self._threads, iterations, self._tiles)
 
     def probe(self) -> Rates:
         """Measures all of it, each the median of three, in less than a tenth of a second."""
@@ -88,11 +95,8 @@ class Limits:
         for loop in self._loops:
             name = loop["name"]
             iterations = self._iterations[name]
-            seconds = statistics.median(
-                _native.time_limit_loop(self._isa, name, self._threads, iterations)
-                for _ in range(3)
-            )
-            done = iterations * loop["macs"] * self._threads.num_threads
+            seconds = statistics.median(self._time(name, iterations) for _ in range(3))
+            done = iterations * self._tiles * loop["macs"]
             rates[loop["integer"]][name] = done / seconds / 1e9
         read = statistics.median(self._region.read() for _ in range(3))
         return Rates(read, rates[True], rates[False])
