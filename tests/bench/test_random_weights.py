@@ -20,12 +20,18 @@ from farthing.bench.shapes import parse_shape
 from farthing.bench.target import Needs, make_shape_target
 from farthing.errors import InsufficientMemoryError, InvalidParameterError
 from farthing.models.registry import build_program
+from farthing.quantization.schemes import SCHEME_ALIASES
 
 TINY = "layers=2,hidden=256,intermediate=512,heads=4,kv_heads=2,vocab=300"
 
 
 def test_every_scheme_that_kernels_have_can_be_made() -> None:
     assert set(served_schemes()) == {row["name"] for row in _native.schemes()}
+
+
+@pytest.mark.parametrize("alias", SCHEME_ALIASES)
+def test_a_scheme_is_found_by_its_alias(alias: str) -> None:
+    assert served_scheme(alias).name == SCHEME_ALIASES[alias]
 
 
 @pytest.mark.parametrize("name", served_schemes())
@@ -58,7 +64,7 @@ def test_two_matrices_of_one_width_have_memory_of_their_own() -> None:
     assert not first.dequantize(0, 32).any()
 
 
-@pytest.mark.parametrize("name", ["f16", "q4_0", "q6_k"])
+@pytest.mark.parametrize("name", ["f16", "q4_0", "q6_k", "w4g128m", "w6row", "nf4g64"])
 def test_the_bytes_reckoned_are_those_taken(name: str) -> None:
     program = build_program(parse_shape(TINY))
     row = served_scheme(name)
@@ -85,6 +91,12 @@ def test_what_cannot_be_made_is_refused() -> None:
         served_scheme("q9")
     with pytest.raises(InvalidParameterError, match="q4_k row has a multiple of 256 columns"):
         RandomMatrices().make(served_scheme("q4_k"), 16, 96)
+
+
+def test_our_own_schemes_take_any_width() -> None:
+    values = RandomMatrices().make(served_scheme("w4g128"), 20, 201).dequantize(0, 20)
+    assert values.shape == (20, 201)
+    assert values[:, 200].any()
 
 
 def test_a_shape_beyond_memory_is_refused_before_it_is_made(

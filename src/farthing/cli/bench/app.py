@@ -35,7 +35,7 @@ app = typer.Typer(
 def kernels(
     scheme: Annotated[
         str, typer.Option("--scheme", metavar="NAME,...", help="Schemes of the matrices.")
-    ] = "q4_0,q8_0",
+    ] = "w4g32,w4g64,w4g128,w8g32",
     rows: Annotated[
         str, typer.Option("--rows", metavar="N,...", help="Rows of activations.")
     ] = "1,2,4,8,16,32,256",

@@ -33,7 +33,7 @@ Scheme = Annotated[
     typer.Option(
         "--scheme",
         metavar="NAME",
-        help="How the matrices of --shape are stored; q4_0 if not given.",
+        help="How the matrices of --shape are stored; w4g32 if not given.",
         show_default=False,
     ),
 ]

@@ -27,7 +27,7 @@ from farthing.cli.terminal import write_json
 from farthing.errors import InvalidParameterError
 from farthing.program.native import thread_team
 
-DEFAULT_SCHEME = "q4_0"
+DEFAULT_SCHEME = "w4g32"
 
 
 class Session:
