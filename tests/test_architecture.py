@@ -26,7 +26,9 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"models", "program", "sampling", "tokenization"},
     "llm": {"catalog", "engine", "models", "program", "sampling", "tokenization"},
     "evaluation": {"engine", "models", "program", "tokenization"},
+    "bench": {"engine", "llm", "models", "program", "quantization", "sampling"},
     "cli": {
+        "bench",
         "catalog",
         "download",
         "engine",
@@ -47,6 +49,8 @@ NATIVE_IMPORTERS = {
     "sampling/",
     "tokenization/sentencepiece_core.py",
     "machine.py",
+    "bench/limits.py",
+    "bench/random_weights.py",
     "cli/doctor/",
 }
 PURE = {"engine/request.py", "engine/block_pool.py", "engine/scheduler.py"}

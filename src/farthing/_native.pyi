@@ -71,6 +71,28 @@ def log_double(isa: str, x: Annotated[NDArray[numpy.float64], dict(shape=(None,)
 
 def sin_cos_double(isa: str, x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple: ...
 
+def limit_loops(isa: str) -> list:
+    """
+    Loops of multiply-adds over registers: name, whether of int8 (else fp32), multiply-adds an iteration, and what their sums count.
+    """
+
+def sum_limit_loop(isa: str, name: str, iterations: int) -> int:
+    """The sum of all numbers the loop keeps, which tells that it computed."""
+
+def time_limit_loop(isa: str, name: str, pool: ThreadPool, iterations: int, tiles: int) -> float:
+    """Seconds that the pool's threads need for `tiles` of `iterations` each."""
+
+class ReadRegion:
+    """Memory that the threads of a pool wrote, and read from end to end."""
+
+    def __init__(self, bytes: int, pool: ThreadPool) -> None: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def read(self) -> float:
+        """Read it once; 10^9 bytes a second."""
+
 class Matrix:
     """A weight matrix (rows, cols) in the packed layout, zero until packed."""
 

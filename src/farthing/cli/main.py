@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from farthing.cli.bench.app import app as bench
 from farthing.cli.chat import chat
 from farthing.cli.doctor.command import doctor
 from farthing.cli.errors import EXIT_BROKEN_PIPE, ErrorReportingGroup, flush_output, prepare_streams
@@ -53,6 +54,7 @@ app.command("show")(show)
 app.command("rm")(rm)
 app.command("evaluate")(evaluate)
 app.command("doctor")(doctor)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:
