@@ -1,4 +1,4 @@
-// Facts about this machine: instruction sets and memory bandwidth.
+// Facts about this machine, instruction sets and memory bandwidth, and a signal of it.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -7,6 +7,7 @@
 
 #include "bindings/registry.h"
 #include "core/bandwidth.h"
+#include "core/bus_error.h"
 #include "core/isa.h"
 
 namespace nb = nanobind;
@@ -28,6 +29,11 @@ FARTHING_BIND(machine) {
   m.def("read_bandwidth", &read_bandwidth, nb::arg("bytes"), nb::arg("threads"), nb::arg("repeats"),
         nb::call_guard<nb::gil_scoped_release>(),
         "Sequential read bandwidth, 10^9 bytes a second of each repeat.");
+  m.def(
+      "explain_bus_errors", [](const std::string& message) { explain_bus_errors(message); },
+      nb::arg("message"),
+      "Let SIGBUS write the message to stderr before it ends the process, unless something else "
+      "handles the signal.");
 }
 
 }  // namespace farthing

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from farthing.cli.main import app
 
-VERBS = ("run", "chat", "pull", "list", "show", "rm", "doctor")
+VERBS = ("run", "chat", "pull", "list", "show", "rm", "quantize", "evaluate", "doctor")
 HEAVY = {
     "numpy",
     "rich",
