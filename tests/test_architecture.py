@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "download": set(),
     "catalog": {"download"},
     "models": {"files", "program", "quantization", "tokenization"},
+    "packing": {"files", "models", "program", "quantization"},
     "engine": {"models", "program", "sampling", "tokenization"},
     "llm": {"catalog", "engine", "models", "program", "sampling", "tokenization"},
     "evaluation": {"engine", "models", "program", "tokenization"},
@@ -35,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
         "evaluation",
         "llm",
         "models",
+        "packing",
         "program",
         "quantization",
         "sampling",
@@ -45,7 +47,8 @@ ALLOWED: dict[str, set[str]] = {
 ANYWHERE = {"errors", "config", "machine"}
 NATIVE_IMPORTERS = {
     "program/native.py",
-    "program/native_matrix.py",
+    "program/weights.py",
+    "quantization/rounding.py",
     "sampling/",
     "tokenization/sentencepiece_core.py",
     "machine.py",

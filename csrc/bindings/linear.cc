@@ -261,6 +261,15 @@ FARTHING_BIND(linear) {
            "The packed memory (nbytes), read-only and not copied; nothing may be packed while it is "
            "in use.")
       .def(
+          "fill_packed",
+          [](Matrix& self, size_t offset, Packed packed) {
+            nb::gil_scoped_release release;
+            self.fill_packed(offset, packed.data(), packed.shape(0));
+          },
+          "offset"_a, "packed"_a,
+          "Copy a part of what packed_bytes() gave to its place in this matrix. Threads may fill "
+          "disjoint parts at once. Raises ValueError for bytes that are not within it.")
+      .def(
           "first_nonfinite",
           [](const Matrix& self) {
             nb::gil_scoped_release release;

@@ -1,4 +1,4 @@
-// Facts about this machine: instruction sets and memory bandwidth.
+// Facts about this machine, instruction sets and memory bandwidth, and a signal of it.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <sys/mman.h>
@@ -9,6 +9,7 @@
 
 #include "bindings/registry.h"
 #include "core/bandwidth.h"
+#include "core/bus_error.h"
 #include "core/isa.h"
 #include "core/memory_nodes.h"
 
@@ -48,6 +49,11 @@ FARTHING_BIND(machine) {
         "Memory nodes that the process may use, by the status file of one in /proc.");
   m.def("interleaved_policy", &interleaved_policy, nb::arg("nodes"),
         "What the system says of memory that is spread over the given nodes as weights are.");
+  m.def(
+      "explain_bus_errors", [](const std::string& message) { explain_bus_errors(message); },
+      nb::arg("message"),
+      "Let SIGBUS write the message to stderr before it ends the process, unless something else "
+      "handles the signal.");
 }
 
 }  // namespace farthing

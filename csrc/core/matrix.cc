@@ -140,6 +140,14 @@ void Matrix::pack_codes(int64_t first_row, int64_t count, const uint8_t* codes,
                        static_cast<int32_t>(count), codes, scales, minimums);
 }
 
+void Matrix::fill_packed(size_t offset, const uint8_t* bytes, size_t count) {
+  if (offset > nbytes() || count > nbytes() - offset)
+    throw std::invalid_argument("bytes " + std::to_string(offset) + " to " +
+                                std::to_string(offset + count) + " of packed memory of " +
+                                std::to_string(nbytes()));
+  std::memcpy(writable() + offset, bytes, count);
+}
+
 Scheme parse_scheme(std::string_view name) {
   std::string names;
   for (int i = 0; i < kNumSchemes; ++i) {

@@ -37,6 +37,9 @@ class Matrix {
   // The same matrix with its packed bytes in memory of the first constructor's kind. Throws
   // std::bad_alloc.
   Matrix copied() const;
+  // Copies packed bytes to `offset` of the packed memory. Threads may fill disjoint parts at once.
+  // Throws std::invalid_argument.
+  void fill_packed(size_t offset, const uint8_t* bytes, size_t count);
 
   // Throws std::invalid_argument, with all numbers, if the rows do not exist.
   void check_rows(int64_t first_row, int64_t count) const;

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from farthing.cli.main import app
 
-VERBS = ("run", "chat", "pull", "list", "show", "rm", "evaluate", "doctor", "bench")
+VERBS = ("run", "chat", "pull", "list", "show", "rm", "quantize", "evaluate", "doctor", "bench")
 HEAVY = {
     "numpy",
     "rich",

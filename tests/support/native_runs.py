@@ -14,15 +14,9 @@ from farthing import LLM
 from farthing.models.adapter import apply_adapter, open_adapter
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
-from farthing.program.native import (
-    KvCache,
-    KvDtype,
-    NativeExecutor,
-    NativeWeight,
-    WeightSource,
-    load_weights,
-)
+from farthing.program.native import KvCache, KvDtype, NativeExecutor
 from farthing.program.step import SequenceRows, step_batch
+from farthing.program.weights import NativeWeight, WeightSource, load_weights
 
 Logits = NDArray[np.float32]
 

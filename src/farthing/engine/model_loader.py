@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from farthing import machine
 from farthing.config import ModelConfig
@@ -18,19 +19,19 @@ from farthing.errors import (
     UnsupportedOperationError,
 )
 from farthing.models.adapter import Adapter, FactorSource, apply_adapter
-from farthing.models.checkpoint import Checkpoint, TensorSource, check_tensors, open_checkpoint
+from farthing.models.checkpoint import (
+    Checkpoint,
+    PackedTensor,
+    TensorSource,
+    check_tensors,
+    open_checkpoint,
+)
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.experts import expand, find_routing
-from farthing.program.native import (
-    FloatMode,
-    KvCache,
-    KvDtype,
-    NativeExecutor,
-    load_weights,
-    served_scheme,
-)
+from farthing.program.native import FloatMode, KvCache, KvDtype, NativeExecutor
 from farthing.program.ops import Attention, Program, Rows, Tap
 from farthing.program.parts import body
+from farthing.program.weights import WeightPlacement, load_weights, served_scheme
 from farthing.tokenization.tokenizer import Tokenizer
 
 OVERHEAD_BYTES = 300 << 20
@@ -50,7 +51,10 @@ KV_ELEMENT_BYTES: dict[KvDtype, int] = {"fp16": 2, "fp32": 4}
 MIN_AUTOMATIC_TOKENS = 1024
 """The shortest context chosen for the user when memory is short; less is refused."""
 
-Sources = Mapping[str, TensorSource | FactorSource]
+WEIGHT_PLACEMENTS: tuple[WeightPlacement, ...] = get_args(WeightPlacement)
+
+Source = TensorSource | PackedTensor | FactorSource
+Sources = Mapping[str, Source]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class LoadOptions:
     kv_cache_tokens: int | None = None  # tokens of all sequences together
     adapter: Adapter | None = None  # None: the model as it is
     body_only: bool = False  # end in the hidden states of the rows that need logits
+    weights: WeightPlacement = "mmap"  # of a packed directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,10 @@ def load_model(
     if options.kv_cache_dtype not in KV_ELEMENT_BYTES:
         raise InvalidParameterError(
             f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of fp16, fp32"
+        )
+    if options.weights not in WEIGHT_PLACEMENTS:
+        raise InvalidParameterError(
+            f"weights={options.weights!r} must be one of {', '.join(WEIGHT_PLACEMENTS)}"
         )
     with FloatMode():  # numbers of the configuration are read to the same bits
         checkpoint = open_checkpoint(path, FAMILIES)
@@ -135,7 +144,13 @@ def load_model(
     program, tensors = _adapt(program, checkpoint.tensors, options.adapter)
     if options.body_only:
         program = body(program)
-    weights = load_weights(program, tensors, num_threads=num_threads, progress=advance)
+    weights = load_weights(
+        program,
+        tensors,
+        num_threads=num_threads,
+        placement=options.weights,
+        progress=advance,
+    )
     if progress is not None:
         progress(weight_bytes, weight_bytes)
     executor = NativeExecutor(
@@ -151,7 +166,9 @@ def load_model(
     return LoadedModel(checkpoint, config, tokenizer, Runner(executor, kv), max_model_len)
 
 
-def _adapt(program: Program, tensors: Sources, adapter: Adapter | None) -> tuple[Program, Sources]:
+def _adapt(
+    program: Program, tensors: Mapping[str, TensorSource | PackedTensor], adapter: Adapter | None
+) -> tuple[Program, Sources]:
     """The program with the adapter, and where the weights of both come from."""
     if adapter is None:
         return program, tensors
@@ -160,8 +177,10 @@ def _adapt(program: Program, tensors: Sources, adapter: Adapter | None) -> tuple
     return adapted.program, {**tensors, **adapted.sources}
 
 
-def packed_bytes(source: TensorSource | FactorSource, *, router: bool = False) -> int:
+def packed_bytes(source: Source, *, router: bool = False) -> int:
     """Bytes a weight takes in memory: the rows of a matrix are packed in whole blocks."""
+    if isinstance(source, PackedTensor):
+        return source.nbytes
     rows = source.rows if len(source.shape) < 2 else -(-source.rows // ROW_BLOCK) * ROW_BLOCK
     as_stored = served_scheme(source.dtype, router=router) == source.dtype
     return rows * (source.row_nbytes if as_stored else 4 * source.shape[-1])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,128 +30,12 @@ from farthing.program.ops import (
 )
 from farthing.program.rope import scale_inverse_frequencies
 from farthing.program.step import StepBatch, StepOutput
+from farthing.program.weights import NativeWeight
 
 FloatArray = NDArray[np.float32]
 KvDtype = Literal["fp16", "fp32"]
 FloatMode = _native.FloatMode
 """Context manager: rounding and denormal mode of the numerics, the caller's restored after it."""
-
-NativeWeight = _native.Matrix | FloatArray
-
-
-class WeightSource(Protocol):
-    """A tensor of a checkpoint, read on demand."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> str: ...
-    def read_rows(self, start: int, stop: int) -> NDArray[np.uint8]: ...
-    def dequantize(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]: ...
-    def not_finite(self, row: int, column: int) -> FarthingError: ...
-
-
-_GROUPS = {scheme["name"]: scheme["activation_group"] for scheme in _native.schemes()}
-"""Columns of an int8 activation that share a scale, by scheme; 0 for float activations."""
-
-_CHUNK_BYTES = 4 << 20
-"""Bytes of a tensor read and packed at a time: what loading needs beside the packed weights."""
-
-_BLOCKS: dict[str, tuple[int, int]] = {
-    scheme["name"]: (scheme["block_cols"], scheme["block_bytes"]) for scheme in _native.schemes()
-}
-"""Columns and bytes of a block of each scheme."""
-
-
-def load_weights(
-    program: Program,
-    sources: Mapping[str, WeightSource],
-    *,
-    num_threads: int,
-    progress: Callable[[int], None] | None = None,
-) -> dict[str, NativeWeight]:
-    """Packs every weight of ``program`` into the kernels' layouts.
-
-    Matrices keep their codes and scales; vectors become float32, and so do routers that are stored
-    as integers: whom a row is sent to is decided in floats. ``progress`` is told the packed bytes
-    of each finished tensor.
-
-    Raises what a source's ``not_finite`` makes for the first weight or scale that is a NaN or an
-    infinity, and what its reading raises.
-    """
-    weights: dict[str, NativeWeight] = {}
-    routers = program.routers
-
-    def jobs() -> Iterator[tuple[int, Callable[[], None]]]:
-        """Parts of the work, those of a tensor one after the other; the last with its bytes."""
-        for slot in program.weights:
-            source = sources[slot.name]
-            if len(slot.shape) == 1:
-                with FloatMode():
-                    vector = np.ascontiguousarray(source.dequantize(), np.float32).reshape(-1)
-                if not np.isfinite(vector).all():
-                    raise source.not_finite(0, int(np.flatnonzero(~np.isfinite(vector))[0]))
-                weights[slot.name] = vector
-                yield vector.nbytes, lambda: None
-                continue
-            scheme = served_scheme(source.dtype, router=slot.name in routers)
-            rows, cols = source.shape
-            matrix = _native.Matrix(scheme, rows, cols)
-            weights[slot.name] = matrix
-            yield from _packing(matrix, source)
-
-    with ThreadPoolExecutor(num_threads) as threads:
-        # A mixture of experts has many small matrices: threads work on several at once.
-        waiting: deque[tuple[int, Future[None]]] = deque()
-
-        def finish_one() -> None:
-            size, done = waiting.popleft()
-            done.result()
-            if size and progress is not None:
-                progress(size)
-
-        for size, job in jobs():
-            waiting.append((size, threads.submit(job)))
-            if len(waiting) > 2 * num_threads:
-                finish_one()
-        while waiting:
-            finish_one()
-    return weights
-
-
-def served_scheme(stored: str, *, router: bool) -> str:
-    """The scheme a matrix stored as ``stored`` is packed in."""
-    return "f32" if router and _GROUPS[stored] else stored
-
-
-def _packing(
-    matrix: _native.Matrix, source: WeightSource
-) -> Iterator[tuple[int, Callable[[], None]]]:
-    """Jobs that fill ``matrix``, a chunk of rows each."""
-    rows = matrix.rows
-    row_bytes = max(1, matrix.nbytes // rows)
-    step = max(16, _CHUNK_BYTES // row_bytes // 16 * 16)  # whole row blocks
-    as_stored = matrix.scheme == source.dtype
-
-    def pack(start: int) -> None:
-        stop = min(start + step, rows)
-        with FloatMode():  # reading may convert to fp16
-            if as_stored:
-                data = source.read_rows(start, stop)
-            else:
-                values = source.dequantize(start, stop)
-                data = np.ascontiguousarray(values, np.float32).view(np.uint8)
-        scheme = matrix.scheme
-        bad = _native.first_nonfinite(scheme, data)
-        if bad is not None:
-            block_cols, block_bytes = _BLOCKS[scheme]
-            row, byte = divmod(bad, data.shape[1])
-            raise source.not_finite(start + row, byte // block_bytes * block_cols)
-        matrix.pack(start, data)
-
-    for start in range(0, rows, step):
-        last = start + step >= rows
-        yield matrix.nbytes if last else 0, partial(pack, start)
 
 
 class KvCache:
