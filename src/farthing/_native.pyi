@@ -119,6 +119,11 @@ class Matrix:
         The packed memory (nbytes), read-only and not copied; nothing may be packed while it is in use.
         """
 
+    def fill_packed(self, offset: int, packed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """
+        Copy a part of what packed_bytes() gave to its place in this matrix. Threads may fill disjoint parts at once. Raises ValueError for bytes that are not within it.
+        """
+
     def first_nonfinite(self) -> tuple[int, int] | None:
         """
         (row, column) of a weight, or of the group of a scale or minimum, that is a NaN or an infinity; None if all are finite.
@@ -196,6 +201,11 @@ def interleaved_policy(nodes: Sequence[int]) -> str:
     What the system says of memory that is spread over the given nodes as weights are.
     """
 
+def explain_bus_errors(message: str) -> None:
+    """
+    Let SIGBUS write the message to stderr before it ends the process, unless something else handles the signal.
+    """
+
 class KvPool:
     def __init__(self, dtype: str, num_layers: int, num_kv_heads: int, head_dim: int, num_blocks: int) -> None: ...
 
@@ -258,6 +268,11 @@ class Program:
     def profile(self) -> list[tuple[str, int, float]]: ...
 
     def run(self, pool: ThreadPool, kv: KvPool, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], outputs: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]]) -> None: ...
+
+def round_weights(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, method: str, *, bits: int, minimum: bool = False, codebook: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> tuple:
+    """
+    Finite float32 values (n, cols) to codes (n, cols) uint8, scales and minimums (n, groups) as the bits of fp16 (None without a minimum). method: 'absmax', a scale that clips nothing; 'mse', the least squared error found; 'weighted', the same, an error counting by the square of its weight. Raises ValueError where a scale does not fit fp16, naming the row.
+    """
 
 class RowSampler:
     def __init__(self, pool: ThreadPool | None) -> None: ...
