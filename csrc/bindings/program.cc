@@ -44,7 +44,8 @@ Activation activation(const std::string& name) {
 KvType kv_type(const std::string& name) {
   if (name == "fp16") return KvType::f16;
   if (name == "fp32") return KvType::f32;
-  throw std::invalid_argument("dtype='" + name + "' must be fp16 or fp32");
+  if (name == "int8") return KvType::i8;
+  throw std::invalid_argument("dtype='" + name + "' must be fp16, fp32 or int8");
 }
 
 void require(bool good, const char* name, int64_t value, const std::string& right) {
@@ -256,9 +257,9 @@ FARTHING_BIND(program) {
       .def("set_profiling", &Program::set_profiling, nb::arg("on"))
       .def("profile",
            [](const Program& p) {
-             std::vector<std::tuple<std::string, size_t, double>> list;
+             std::vector<std::tuple<std::string, size_t, double, int32_t>> list;
              for (const Program::Timing& t : p.profile())
-               list.emplace_back(t.name, t.weight_bytes, t.seconds);
+               list.emplace_back(t.name, t.weight_bytes, t.seconds, t.tiles);
              return list;
            })
       .def("run", &run, nb::arg("pool"), nb::arg("kv"), nb::arg("tokens"), nb::arg("positions"),

@@ -266,8 +266,13 @@ void Program::attend(const AttentionShape& shape, int32_t layer, int32_t qkv, in
   FloatBuffer& target = values("attention out", out);
   expect_like("attention out", target, RowKind::tokens,
               int64_t{shape.num_heads} * shape.head_dim);
-  instructions_.push_back(
-      std::make_unique<AttendInstruction>(attention_, shape, layer, &input, &target));
+  if (!attention_parts_) {
+    attention_parts_ = std::make_unique<AttentionParts>();
+    attention_parts_->memory = AlignedBuffer(AttentionParts::kFloats * sizeof(float));
+    workspace_bytes_ += attention_parts_->memory.bytes();
+  }
+  instructions_.push_back(std::make_unique<AttendInstruction>(
+      attention_, shape, layer, attention_parts_.get(), &input, &target));
 }
 
 void Program::gated(int32_t x, Activation activation, const Sink& out) {
@@ -460,7 +465,8 @@ std::vector<Program::Timing> Program::profile() const {
   const std::lock_guard<std::mutex> lock(running_);
   std::vector<Timing> result;
   for (size_t i = 0; i < seconds_.size(); ++i)
-    result.push_back({instructions_[i]->name(), instructions_[i]->weight_bytes(), seconds_[i]});
+    result.push_back({instructions_[i]->name(), instructions_[i]->weight_bytes(), seconds_[i],
+                      i < tile_counts_.size() ? instructions_[i]->tiles(tile_counts_[i]) : 0});
   return result;
 }
 

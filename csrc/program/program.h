@@ -82,6 +82,7 @@ class Program {
     const char* name;
     size_t weight_bytes;  // 0 where a pass chooses which weights it reads
     double seconds;  // from the end of the one before it to its own; of the last pass
+    int32_t tiles;   // pieces that threads took it in
   };
   std::vector<Timing> profile() const;
 
@@ -126,6 +127,7 @@ class Program {
   std::vector<std::unique_ptr<Int8Buffer>> int8s_;
   std::vector<std::unique_ptr<RopeTable>> ropes_;
   std::unique_ptr<Routing> routing_;
+  std::unique_ptr<AttentionParts> attention_parts_;
   std::vector<int32_t> outputs_;
   std::vector<std::unique_ptr<Instruction>> instructions_;
 

@@ -14,9 +14,10 @@ import numpy as np
 from farthing.bench.random_weights import float_matrix
 from farthing.config import Rope
 from farthing.program.builder import ProgramBuilder
-from farthing.program.native import KvCache, NativeExecutor, NativeWeight
+from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.ops import Attention, Program, WeightSlot
 from farthing.program.step import BLOCK_TOKENS, SequenceRows, step_batch
+from farthing.program.weights import NativeWeight
 
 TABLE_ROWS = 64
 """Tokens there are."""

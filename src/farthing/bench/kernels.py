@@ -33,10 +33,10 @@ from farthing.program.native import (
     KvCache,
     KvDtype,
     NativeExecutor,
-    NativeWeight,
 )
 from farthing.program.ops import Program, Value, WeightSlot
 from farthing.program.step import BLOCK_TOKENS, SequenceRows, StepBatch, step_batch
+from farthing.program.weights import NativeWeight
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from farthing.bench.turn import Turn
 from farthing.errors import FarthingError, InvalidParameterError
 
-_KV_TYPES = {"fp16": "f16", "fp32": "f32"}
+_KV_TYPES = {"fp16": "f16", "int8": "q8_0", "fp32": "f32"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from farthing import _native
 from farthing.errors import InvalidParameterError
-from farthing.program.native import NativeWeight
 from farthing.program.ops import Program
+from farthing.program.weights import NativeWeight
 from farthing.quantization.schemes import SCHEME_ALIASES, SCHEMES, Scheme, scheme
 
 _ROW_BLOCK = 16

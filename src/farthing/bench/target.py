@@ -18,9 +18,10 @@ from farthing.engine.model_loader import (
 from farthing.errors import InsufficientMemoryError
 from farthing.llm import LLM
 from farthing.models.registry import build_program
-from farthing.program.native import KvCache, KvDtype, NativeExecutor, NativeWeight
+from farthing.program.native import KvCache, KvDtype, NativeExecutor
 from farthing.program.ops import Program
 from farthing.program.step import BLOCK_TOKENS
+from farthing.program.weights import NativeWeight
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Turn:
     model: str
     phase: Phase
     threads: int
-    kv_cache_dtype: Literal["fp16", "fp32"] = "fp16"
+    kv_cache_dtype: Literal["fp16", "int8", "fp32"] = "fp16"
     prompt: int = 512  # prefill
     depth: int = 64  # decode: tokens before the first that is timed
     new: int = 128  # decode

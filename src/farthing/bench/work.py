@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from farthing.program.native import KvCache, NativeWeight
+from farthing.program.native import KvCache
 from farthing.program.ops import Attention, Linear, Moe, Program, Rows
 from farthing.program.step import BLOCK_TOKENS, StepBatch
+from farthing.program.weights import NativeWeight
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class LoadOptions:
     """How a model is loaded; lengths in tokens, None: the LLM decides."""
 
     threads: int | None = None
-    kv_cache_dtype: Literal["fp16", "fp32"] = "fp16"
+    kv_cache_dtype: Literal["fp16", "int8", "fp32"] = "fp16"
     max_model_len: int | None = None
     use_cache: bool = True
     adapter: str | None = None

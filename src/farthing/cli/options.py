@@ -173,8 +173,11 @@ Threads = Annotated[
     ),
 ]
 KvCacheDtype = Annotated[
-    Literal["fp16", "fp32"],
-    typer.Option("--kv-cache-dtype", help="Type in which keys and values are stored."),
+    Literal["fp16", "int8", "fp32"],
+    typer.Option(
+        "--kv-cache-dtype",
+        help="Type in which keys and values are stored; int8 takes about half of fp16.",
+    ),
 ]
 MaxModelLen = Annotated[
     int | None,

@@ -46,7 +46,10 @@ HEAD_DIM_MULTIPLE = 16
 ROW_BLOCK = 16
 """Rows that the kernels' layouts interleave: a matrix is filled up to whole blocks of them."""
 
-KV_ELEMENT_BYTES: dict[KvDtype, int] = {"fp16": 2, "fp32": 4}
+KV_ELEMENT_BYTES: dict[KvDtype, int] = {"fp16": 2, "int8": 1, "fp32": 4}
+
+KV_SCALE_BYTES: dict[KvDtype, int] = {"fp16": 0, "int8": 4, "fp32": 0}
+"""Of the scale that the keys, or the values, of a token and kv head share."""
 
 MIN_AUTOMATIC_TOKENS = 1024
 """The shortest context chosen for the user when memory is short; less is refused."""
@@ -95,7 +98,8 @@ def load_model(
     """
     if options.kv_cache_dtype not in KV_ELEMENT_BYTES:
         raise InvalidParameterError(
-            f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of fp16, fp32"
+            f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of "
+            f"{', '.join(KV_ELEMENT_BYTES)}"
         )
     if options.weights not in WEIGHT_PLACEMENTS:
         raise InvalidParameterError(
@@ -187,9 +191,13 @@ def packed_bytes(source: Source, *, router: bool = False) -> int:
 
 
 def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
-    """Bytes the KV cache takes for one token: 2 · layers · kv heads · head dim · element bytes."""
+    """Bytes the KV cache takes for one token: 2 · layers · kv heads · head dim · element bytes.
+
+    And for int8 the scales, 2 · layers · kv heads · 4 bytes.
+    """
+    element, scale = KV_ELEMENT_BYTES[dtype], KV_SCALE_BYTES[dtype]
     return sum(
-        2 * op.num_kv_heads * op.head_dim * KV_ELEMENT_BYTES[dtype]
+        2 * op.num_kv_heads * (op.head_dim * element + scale)
         for op in program.ops
         if isinstance(op, Attention)
     )

@@ -33,7 +33,9 @@ from farthing.program.step import StepBatch, StepOutput
 from farthing.program.weights import NativeWeight
 
 FloatArray = NDArray[np.float32]
-KvDtype = Literal["fp16", "fp32"]
+KvDtype = Literal["fp16", "int8", "fp32"]
+"""Types in which keys and values are stored; int8 with a float32 scale a token and kv head."""
+
 FloatMode = _native.FloatMode
 """Context manager: rounding and denormal mode of the numerics, the caller's restored after it."""
 
@@ -87,6 +89,7 @@ class InstructionTiming:
     name: str  # its kind
     weight_bytes: int  # packed weights it read; 0 where the pass chose which
     seconds: float
+    tiles: int  # pieces that threads took it in
 
 
 class NativeExecutor:

@@ -181,7 +181,7 @@ def _decode(
     model: str | None,
     shape: str | None,
     scheme: str | None,
-    kv_cache_dtype: Literal["fp16", "fp32"],
+    kv_cache_dtype: Literal["fp16", "int8", "fp32"],
     sizes: list[int],
     contexts: list[int],
     *,

@@ -60,7 +60,7 @@ class Session:
         shape: str | None,
         scheme: str | None,
         needs: Needs,
-        kv_cache_dtype: Literal["fp16", "fp32"],
+        kv_cache_dtype: Literal["fp16", "int8", "fp32"],
     ) -> Target:
         """The model or shape that was asked for, its cache written.
 
