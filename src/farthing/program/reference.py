@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from farthing.config import Rope
 from farthing.errors import InvalidParameterError
 from farthing.program import ops
-from farthing.program.step import BLOCK_TOKENS, StepBatch, StepOutput
+from farthing.program.step import BLOCK_TOKENS, NOT_FINITE, StepBatch, StepOutput
 
 Float64 = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -65,7 +65,9 @@ class ReferenceExecutor:
             for x in ops.inputs(op):
                 if self._last_use[x.id] == index and x != self.program.output:
                     env.pop(x.id, None)
-        return StepOutput(env[self.program.output.id], hidden, taps)
+        logits = env[self.program.output.id]
+        kept = len(batch.logit_rows)
+        return StepOutput(logits[:kept], _argmax(logits[kept:]), hidden, taps)
 
     def _compute(
         self, op: ops.ValueOp, env: dict[int, Float64], batch: StepBatch, slots: list[Index]
@@ -95,7 +97,8 @@ class ReferenceExecutor:
             case ops.Softcap():
                 return op.cap * np.tanh(env[op.x.id] / op.cap)
             case ops.LogitRows():
-                return env[op.x.id][batch.logit_rows]
+                rows = np.concatenate([batch.logit_rows, batch.argmax_rows])
+                return _float64(env[op.x.id][rows])
             case ops.HiddenRows():
                 return env[op.x.id][batch.hidden_rows]
 
@@ -204,6 +207,13 @@ class ReferenceExecutor:
             self._holds = np.concatenate([self._holds, np.full(extra, -1)])
             for store in (self._keys, self._values):
                 store[:] = [np.pad(array, ((0, extra), (0, 0), (0, 0))) for array in store]
+
+
+def _argmax(logits: Float64) -> NDArray[np.int32]:
+    """The lowest id of each row's highest logit; NOT_FINITE for a NaN or no finite logit."""
+    tokens = logits.argmax(axis=-1)
+    usable = ~np.isnan(logits).any(axis=-1) & np.isfinite(logits).any(axis=-1)
+    return np.where(usable, tokens, NOT_FINITE).astype(np.int32)
 
 
 def inverse_frequencies(rope: Rope) -> Float64:
