@@ -271,12 +271,6 @@ FARTHING_BIND(program) {
               std::vector<int32_t> rounded) {
              p.gated(x, activation(name), {values, std::move(rounded)});
            })
-      .def("gated_linear",
-           [](Program& p, int32_t x, PySegment gate, PySegment up, const std::string& name,
-              int32_t values, std::vector<int32_t> rounded) {
-             p.gated_linear(x, segment(std::move(gate)), segment(std::move(up)), activation(name),
-                            {values, std::move(rounded)});
-           })
       .def("head",
            [](Program& p, int32_t start, std::vector<PyHeadOp> ops, int32_t out) {
              std::vector<Program::HeadOp> list;

@@ -12,6 +12,8 @@ constexpr size_t kLogitBytes = size_t{64} << 10;
 constexpr int32_t kMostRows = 256;
 constexpr int32_t kBlockUnit = 2;      // the kernels sweep two row blocks at once
 constexpr int32_t kMostBlocks = 256;
+// So few rows are written where the caller wants them; more would miss a page each.
+constexpr int32_t kDirectRows = 8;
 
 // Rows that do not lie a power of two apart do not share their places in a cache.
 constexpr int32_t kRowPadding = kLanes;
@@ -86,6 +88,11 @@ void HeadInstruction::run(int32_t index, const Step& step, uint8_t* scratch) con
   RowBest* bests = bests_.data() + static_cast<size_t>(index) * static_cast<size_t>(tile_rows_);
   float* logits = reinterpret_cast<float*>(scratch);
   const int32_t rows = tile.rows.end - tile.rows.begin;
+  if (rows <= kDirectRows && tile.rows.end <= step.num_logit_rows) {
+    compute(tile, out_->row(tile.rows.begin) + tile.blocks.begin * kLanes,
+            static_cast<size_t>(vocab()));
+    return;
+  }
   const int32_t together =
       std::min(kMostBlocks, blocks_together(kLogitBytes, rows, kLanes, kBlockUnit));
   const size_t stride = static_cast<size_t>(together * kLanes + kRowPadding);

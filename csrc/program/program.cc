@@ -9,7 +9,6 @@
 
 #include "core/checked_size.h"
 #include "program/checks.h"
-#include "program/gated_linear_instruction.h"
 #include "program/row_instructions.h"
 
 namespace farthing {
@@ -241,20 +240,6 @@ void Program::linear(int32_t x, std::vector<Segment> segments, int32_t add, int3
   expect_equal("linear out width", target.width, outputs);
   instructions_.push_back(std::make_unique<LinearInstruction>(
       linear_, input, target.rows, std::move(resolved), addend, &target));
-}
-
-void Program::gated_linear(int32_t x, Segment gate, Segment up, Activation activation,
-                           const Sink& out) {
-  const FloatBuffer* input = x == -1 ? nullptr : &values("gated_linear x", x);
-  const RowKind rows = sink_rows(out).value_or(RowKind::tokens);
-  LinearSegment gates = checked_segment("gated_linear", std::move(gate), x, rows);
-  LinearSegment ups = checked_segment("gated_linear", std::move(up), x, rows);
-  expect_equal("gated_linear matrix cols", ups.matrix->cols(), gates.matrix->cols());
-  expect_equal("gated_linear matrix rows", ups.matrix->rows(), gates.matrix->rows());
-  RowSink target = sink("gated_linear", out, rows, gates.matrix->rows());
-  instructions_.push_back(std::make_unique<GatedLinearInstruction>(
-      linear_, elementwise_, input, std::move(gates), std::move(ups), activation,
-      std::move(target)));
 }
 
 void Program::head(int32_t start, std::vector<HeadOp> ops, int32_t out) {

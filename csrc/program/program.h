@@ -67,8 +67,6 @@ class Program {
                 int32_t rope, int32_t qkv);
   void attend(const AttentionShape& shape, int32_t layer, int32_t qkv, int32_t out);
   void gated(int32_t x, Activation activation, const Sink& out);
-  // act(gate x) * (up x), each plus its bias.
-  void gated_linear(int32_t x, Segment gate, Segment up, Activation activation, const Sink& out);
   // The logits from `start`, or -1 where the first op makes them. Every linear op adds its product
   // to the logits so far. The rows of `out`, an output, are those whose logits are wanted.
   struct HeadLinear {

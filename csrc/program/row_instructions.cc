@@ -31,15 +31,6 @@ void RowSink::finish(int32_t row, const float* x) const {
                          buffer->sums(row));
 }
 
-void RowSink::put(int32_t row, int32_t first, int32_t width, const float* x) const {
-  if (values)
-    std::memcpy(values->row(row) + first, x, sizeof(float) * static_cast<size_t>(width));
-  for (Int8Buffer* buffer : rounded)
-    linear->quantize_row(x, width, buffer->group, buffer->codes(row) + first,
-                         buffer->scales(row) + first / buffer->group,
-                         buffer->sums(row) + first / kSumRun);
-}
-
 EmbedInstruction::EmbedInstruction(const LinearKernels& kernels,
                                    std::shared_ptr<const Matrix> table, FloatBuffer* out)
     : RowInstruction(out->rows), kernels_(kernels), table_(std::move(table)), out_(out) {}

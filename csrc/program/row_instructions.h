@@ -36,9 +36,6 @@ struct RowSink {
   int32_t width() const { return values ? values->width : rounded.front()->cols; }
   float* target(int32_t row, float* scratch) const { return values ? values->row(row) : scratch; }
   void finish(int32_t row, const float* x) const;
-  // Columns first .. first + width - 1 of a row, from x. They begin and, unless the row does, end
-  // where groups do.
-  void put(int32_t row, int32_t first, int32_t width, const float* x) const;
   size_t scratch_bytes() const { return values ? 0 : sizeof(float) * static_cast<size_t>(width()); }
 };
 

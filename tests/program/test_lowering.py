@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from farthing.errors import UnsupportedOperationError
 from farthing.program.experts import Routing
-from farthing.program.fusion import GatedLinear, Head, reads
+from farthing.program.fusion import Head, reads
 from farthing.program.lowering import NOWHERE, FloatBuffer, LoweredProgram, lower
 from farthing.program.ops import (
     Embed,
-    Gated,
     HiddenRows,
     Linear,
     LogitRows,
@@ -24,7 +21,6 @@ from farthing.program.ops import (
     Softcap,
     Tap,
     Value,
-    WeightSlot,
 )
 
 WIDTH, VOCAB = 32, 64
@@ -274,41 +270,6 @@ def test_a_norm_that_is_tapped_is_made_of_all_rows() -> None:
     ]
     lowered = lower(program(*ops), floating)
     assert [i.op for i in lowered.instructions[:4]] == ops[:4]
-
-
-GATE_UP = linear(value(2, width=2 * WIDTH), value(1), "gate", "up")
-GATED = Gated(value(3), value(2, width=2 * WIDTH), "silu")
-
-
-def gated_program(*further: Op, up: int = WIDTH) -> Program:
-    slots = (WeightSlot("gate", (WIDTH, WIDTH)), WeightSlot("up", (up, WIDTH)))
-    ops = [EMBED, NORM, GATE_UP, *further, GATED, linear(value(4), value(3), "down")]
-    return replace(program(*ops), weights=slots)
-
-
-def test_gate_and_up_are_gated_as_they_are_made() -> None:
-    lowered = lower(gated_program(), integer)
-    assert play_symbolically(lowered) > 0
-    _, norm, gated, down = lowered.instructions
-    assert gated.op == GatedLinear(value(3), value(1), ("gate", "up"), (None, None), "silu")
-    assert gated.segments == (*norm.rounded, *norm.rounded)
-    assert gated.out == NOWHERE
-    assert down.segments == gated.rounded
-    assert 2 * WIDTH not in [b.width for b in lowered.float_buffers], "never written as a whole"
-
-
-@pytest.mark.parametrize(
-    ("further", "up"),
-    [
-        ((Tap(GATE_UP.out, "gate_up"),), WIDTH),
-        ((), 2 * WIDTH),  # two matrices, but not of gates and as many ups
-    ],
-)
-def test_gates_that_someone_else_reads_are_written(further: tuple[Op, ...], up: int) -> None:
-    lowered = lower(gated_program(*further, up=up), integer)
-    kinds = [type(i.op) for i in lowered.instructions]
-    assert GatedLinear not in kinds
-    assert Gated in kinds
 
 
 def moe(out: Value, x: Value, *, experts: int = 4, add: Value | None = None) -> Moe:

@@ -52,25 +52,6 @@ class Buffers:
         x = self.t32 if x is None else x
         self.program.linear(x, [segment], add, self.t64 if out is None else out)
 
-    def gated_linear(
-        self,
-        gate: _native.Matrix | None = None,
-        *,
-        up: _native.Matrix | None = None,
-        x: int | None = None,
-        bias: int = 0,
-        rounded: int = NONE,
-        out: int | None = None,
-    ) -> None:
-        self.program.gated_linear(
-            self.t32 if x is None else x,
-            (gate or self.matrix, [0.0] * bias, rounded),
-            (up or self.matrix, [], NONE),
-            "silu",
-            self.t64 if out is None else out,
-            [],
-        )
-
     def head(
         self,
         *ops: _native.Matrix | tuple[str, float],
@@ -163,20 +144,6 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
     ("softcap x width is 32, must be 64", lambda b: b.program.softcap(b.t32, 2.0, b.t64)),
     ("copy_rows x width is 64, must be 32", lambda b: b.program.copy_rows(b.t64, b.r32)),
     ("copy_rows x has rows R", lambda b: b.program.copy_rows(b.r32, b.t32)),
-    ("gated_linear x has rows R", lambda b: b.gated_linear(x=b.r32)),
-    ("gated_linear x width is 64, must be 32", lambda b: b.gated_linear(x=b.t64)),
-    ("gated_linear rounded input is -1", lambda b: b.gated_linear(b.q8)),
-    (
-        "gated_linear matrix rows is 32, must be 64",
-        lambda b: b.gated_linear(up=_native.Matrix("f32", 32, 32)),
-    ),
-    (
-        "gated_linear matrix cols is 64, must be 32",
-        lambda b: b.gated_linear(b.q8, rounded=b.codes, up=_native.Matrix("f32", 64, 64), x=b.t64),
-    ),
-    ("gated_linear bias length is 3, must be 64", lambda b: b.gated_linear(bias=3)),
-    ("gated_linear out width is 32, must be 64", lambda b: b.gated_linear(out=b.t32)),
-    ("gated_linear result goes nowhere", lambda b: b.gated_linear(out=NONE)),
     ("head out is -1", lambda b: b.program.head(b.r32, [], NONE)),
     ("head out has rows R, must have rows K", lambda b: b.program.head(b.r32, [], b.r32)),
     ("head start has rows T, must have rows R", lambda b: b.head(start=b.t64)),
@@ -283,7 +250,6 @@ def test_operands_that_fit_are_taken() -> None:
     b.program.copy_rows(b.t32, b.r32)
     b.program.softcap(b.r32, 2.0, b.r32)
     b.program.rms_norm(b.t32, [1.0] * 32, 1e-6, b.r32, [])
-    b.gated_linear()
     b.head(b.matrix, ("scale", 2.0), b.matrix, ("softcap", 3.0))
     b.program.route(b.t4, True, b.t2)
     b.experts()

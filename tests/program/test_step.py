@@ -64,7 +64,7 @@ def test_sequences_become_rows_in_the_order_given() -> None:
 )
 def test_contradictions_are_errors(changes: dict[str, NDArray[np.int32]], message: str) -> None:
     with pytest.raises(InvalidParameterError, match=message):
-        replace(BATCH, **changes)
+        replace(BATCH, **changes).check()
 
 
 @pytest.mark.parametrize("count", [-1, 3])
@@ -85,4 +85,4 @@ def test_a_step_needs_a_sequence_and_a_sequence_needs_a_row() -> None:
 def test_an_empty_batch_is_refused() -> None:
     empty = np.zeros(0, np.int32)
     with pytest.raises(InvalidParameterError, match="row_offsets"):
-        StepBatch(empty, empty, int32(0), np.zeros((0, 1), np.int32), empty, empty, empty)
+        StepBatch(empty, empty, int32(0), np.zeros((0, 1), np.int32), empty, empty, empty).check()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from farthing import _native
 from farthing.config import Rope
 from farthing.program.experts import Combine, ExpertLinear, Route
-from farthing.program.fusion import GatedLinear, Head
+from farthing.program.fusion import Head
 from farthing.program.lowering import NOWHERE, Instruction, LoweredProgram
 from farthing.program.ops import (
     Add,
@@ -70,8 +70,6 @@ class _Emitter:
                 self.native.rms_norm(i.inputs[0], vector, eps, i.out, list(i.rounded))
             case Linear():
                 self._linear(i, i.op)
-            case GatedLinear():
-                self._gated_linear(i, i.op)
             case Head():
                 self._head(i, i.op)
             case Attention():
@@ -99,17 +97,11 @@ class _Emitter:
                 raise AssertionError(f"lowering let through {i.op!r}")
 
     def _linear(self, i: Instruction, op: Linear) -> None:
-        self.native.linear(i.inputs[0], self._products(i, op), i.inputs[1], i.out)
-
-    def _gated_linear(self, i: Instruction, op: GatedLinear) -> None:
-        gate, up = self._products(i, op)
-        self.native.gated_linear(i.inputs[0], gate, up, op.activation, i.out, list(i.rounded))
-
-    def _products(self, i: Instruction, op: Linear | GatedLinear) -> list[_Product]:
-        return [
+        products = [
             self._product(weight, bias, rounded)
             for weight, bias, rounded in zip(op.weights, op.biases, i.segments, strict=True)
         ]
+        self.native.linear(i.inputs[0], products, i.inputs[1], i.out)
 
     def _product(self, weight: str, bias: str | None, rounded: int) -> _Product:
         return self._matrix(weight), [] if bias is None else self._vector(bias), rounded

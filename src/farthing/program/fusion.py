@@ -7,13 +7,11 @@ roundings. A value that a tap hands out, or that anyone else reads, is left as i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from farthing.config import Activation
 from farthing.program.experts import ExpandedOp
 from farthing.program.ops import (
-    Gated,
     HiddenRows,
     Linear,
     LogitRows,
@@ -24,17 +22,6 @@ from farthing.program.ops import (
     Value,
     inputs,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class GatedLinear:
-    """``act(x @ gate.T + bias) * (x @ up.T + bias)``, a few columns at a time."""
-
-    out: Value
-    x: Value
-    weights: tuple[str, str]  # gate, up
-    biases: tuple[str | None, str | None]
-    activation: Activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +42,7 @@ class Head:
         return tuple(stage for stage in self.stages if isinstance(stage, Linear))
 
 
-PlayerOp = ExpandedOp | GatedLinear | Head
+PlayerOp = ExpandedOp | Head
 """What the native player plays."""
 
 
@@ -67,39 +54,9 @@ def reads(op: PlayerOp) -> tuple[Value, ...]:
     return tuple(stage.x for stage in op.products) + start
 
 
-def fuse(
-    ops: Sequence[ExpandedOp], output: Value, shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[PlayerOp, ...]:
-    """``ops`` with what goes together as one. ``shapes`` of the weights, by name."""
-    return tuple(_gate_as_made(_fuse_head(_norm_after_gather(ops), output), shapes))
-
-
-def _gate_as_made(ops: Sequence[PlayerOp], shapes: Mapping[str, tuple[int, ...]]) -> list[PlayerOp]:
-    """Gate and up matrices whose product only a gate reads."""
-    readers = Counter(value.id for op in ops for value in reads(op))
-    products = {
-        op.out.id: op
-        for op in ops
-        if isinstance(op, Linear) and _is_gate_up(op, shapes) and readers[op.out.id] == 1
-    }
-    gated = {op.x.id for op in ops if isinstance(op, Gated)} & set(products)
-    result: list[PlayerOp] = []
-    for op in ops:
-        if isinstance(op, Gated) and op.x.id in gated:
-            product = products[op.x.id]
-            gate, up = product.weights
-            biases = (product.biases[0], product.biases[1])
-            result.append(GatedLinear(op.out, product.x, (gate, up), biases, op.activation))
-        elif not (isinstance(op, Linear) and op.out.id in gated):
-            result.append(op)
-    return result
-
-
-def _is_gate_up(op: Linear, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    if len(op.weights) != 2 or op.add is not None:
-        return False
-    gate, up = (shapes.get(weight) for weight in op.weights)
-    return gate is not None and gate == up
+def fuse(ops: Sequence[ExpandedOp], output: Value) -> tuple[PlayerOp, ...]:
+    """``ops``, which make the logits ``output``, with what goes together as one."""
+    return tuple(_fuse_head(_norm_after_gather(ops), output))
 
 
 def _norm_after_gather(ops: Sequence[ExpandedOp]) -> list[ExpandedOp]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from farthing.errors import UnsupportedOperationError
 from farthing.program.experts import Combine, ExpertLinear, Routing, expand, find_routing
-from farthing.program.fusion import GatedLinear, Head, PlayerOp, fuse, reads
+from farthing.program.fusion import Head, PlayerOp, fuse, reads
 from farthing.program.ops import Gated, HiddenRows, Linear, Program, RmsNorm, Rows, Tap, Value
 
 NOWHERE = -1
@@ -79,8 +79,7 @@ def lower(program: Program, activation_group: Callable[[str], int]) -> LoweredPr
 
     Raises :class:`UnsupportedOperationError` for what the native player lacks.
     """
-    shapes = {slot.name: slot.shape for slot in program.weights}
-    ops = fuse(expand(program), program.output, shapes)
+    ops = fuse(expand(program), program.output)
     return _Lowering(ops, program.output, activation_group).lower(find_routing(program))
 
 
@@ -89,7 +88,7 @@ def _overwritten(op: Linear | Combine) -> Value | None:
     return op.add if op.add is not None and op.add.id != op.x.id else None
 
 
-Product = Linear | GatedLinear | ExpertLinear | Head
+Product = Linear | ExpertLinear | Head
 """Operations with matrices, whose input may have to be rounded."""
 
 
@@ -142,10 +141,10 @@ class _Lowering:
                         self.read_as_float.add(x.id)
 
     def _inputs(self, op: Product) -> list[tuple[Value, int]]:
-        """What each weight or stack of ``op`` multiplies: a value and its int8 group, 0 for float."""
+        """What each weight or stack of ``op`` multiplies, and its int8 group, 0 for float."""
         if isinstance(op, Head):
             return [pair for stage in op.products for pair in self._inputs(stage)]
-        if isinstance(op, Linear | GatedLinear):
+        if isinstance(op, Linear):
             return [(op.x, self.activation_group(weight)) for weight in op.weights]
         groups: list[int] = []
         for stack in op.stacks:
@@ -169,7 +168,7 @@ class _Lowering:
             case HiddenRows():
                 self.place[op.out.id] = self._output(op.out, "hidden")
                 self._emit(op, self.place[op.out.id])
-            case RmsNorm() | Gated() | GatedLinear():
+            case RmsNorm() | Gated():
                 if op.out.rows is Rows.HIDDEN and reads(op)[0].rows is Rows.TOKENS:
                     self.place[op.out.id] = self._output(op.out, "hidden")
                 self._emit_with_rounding(op)
@@ -214,15 +213,14 @@ class _Lowering:
             self.place[op.out.id] = self.place.pop(dead.id)
         return add
 
-    def _emit_with_rounding(self, op: RmsNorm | Gated | GatedLinear) -> None:
-        segments = self._segments(op) if isinstance(op, GatedLinear) else ()
+    def _emit_with_rounding(self, op: RmsNorm | Gated) -> None:
         out = NOWHERE
         if op.out.id in self.read_as_float or self._placed(op.out):
             out = self._float(op.out)
         rounded = self._int8s(op.out)
         if out == NOWHERE and not rounded:  # nobody reads it
             out = self._float(op.out)
-        self.instructions.append(Instruction(op, (self._place(op.x),), out, rounded, segments))
+        self.instructions.append(Instruction(op, (self.place[op.x.id],), out, rounded))
 
     def _emit(self, op: PlayerOp, out: int) -> None:
         read = tuple(self.place[value.id] for value in reads(op))

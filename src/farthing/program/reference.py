@@ -48,9 +48,11 @@ class ReferenceExecutor:
     def run(self, batch: StepBatch) -> StepOutput:
         """Stores k and v of every row and returns what the batch asks for, in float64.
 
-        Raises :class:`InvalidParameterError` for a token outside the vocabulary, a slot written by
-        two rows, or a context position that no step has stored; nothing is stored then.
+        Raises :class:`InvalidParameterError` for arrays that contradict each other, a token outside
+        the vocabulary, a slot written by two rows, or a context position that no step has stored;
+        nothing is stored then.
         """
+        batch.check()
         slots = self._claim(batch)
         env: dict[int, Float64] = {}
         hidden: Float64 | None = None

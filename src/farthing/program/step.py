@@ -31,9 +31,7 @@ class StepBatch:
     of it keeps its k and v in slot ``p % BLOCK_TOKENS`` of KV block
     ``block_tables[s, p // BLOCK_TOKENS]``: the table is the only identity a sequence has here, so
     two sequences share a prefix by naming the same blocks. Table entries beyond a sequence's last
-    position are never read.
-
-    Raises :class:`InvalidParameterError` when the arrays contradict each other.
+    position are never read. An executor refuses arrays that contradict each other.
     """
 
     # Rows: what is computed.
@@ -49,7 +47,11 @@ class StepBatch:
     argmax_rows: Int32Array  # (A,) row indices of which only the greedy token is wanted
     hidden_rows: Int32Array  # (H,) row indices
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """For executors that do not look at every index themselves.
+
+        Raises :class:`InvalidParameterError` when the arrays contradict each other.
+        """
         for name, ndim in _NDIMS.items():
             array = getattr(self, name)
             if array.dtype != np.int32 or array.ndim != ndim or not array.flags.c_contiguous:
@@ -143,6 +145,8 @@ def step_batch(sequences: Sequence[SequenceRows]) -> StepBatch:
         raise InvalidParameterError("sequences: a step needs at least one sequence")
     for sequence in sequences:
         length = len(sequence.tokens)
+        if length == 0:
+            raise InvalidParameterError("sequences: each needs at least one row")
         for name in ("logits", "argmax", "hidden"):
             count = getattr(sequence, name)
             if not 0 <= count <= length:
