@@ -44,6 +44,7 @@ ANYWHERE = {"errors", "config", "machine"}
 NATIVE_IMPORTERS = {
     "program/native.py",
     "program/native_matrix.py",
+    "program/emission.py",
     "sampling/",
     "tokenization/sentencepiece_core.py",
     "machine.py",
