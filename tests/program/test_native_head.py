@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from farthing import _native
-from farthing.cli.doctor.kernel_cases import random_blocks
+from farthing.cli.doctor.kernel_cases import random_matrix
 from farthing.program import step
 from farthing.program.builder import ProgramBuilder
 from farthing.program.native import KvCache, NativeExecutor, NativeWeight
@@ -172,9 +172,7 @@ def test_every_scheme_gives_the_same_token_with_and_without_logits(
 ) -> None:
     rng = np.random.default_rng(3)
     rows, cols, width = 21, 512, 333
-    head = _native.Matrix(scheme["name"], width, cols)
-    blocks = random_blocks(rng, scheme, width * cols // scheme["block_cols"])
-    head.pack(0, blocks.reshape(width, -1))
+    head = random_matrix(rng, scheme, width, cols)
     table = rng.standard_normal((rows, cols)).astype(np.float32)
     own = case(table, lambda p, x: linear_tail(p, x, width), {"head": head})
     outputs = [check(own, isa, 2) for isa in ISAS]
