@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
 ANYWHERE = {"errors", "config", "machine"}
 NATIVE_IMPORTERS = {
     "program/native.py",
+    "program/emission.py",
     "program/weights.py",
     "quantization/rounding.py",
     "sampling/",

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "core/checked_size.h"
 #include "program/checks.h"
@@ -28,6 +29,7 @@ std::string name_of(RowKind rows) {
     case RowKind::logits: return "R";
     case RowKind::hidden: return "H";
     case RowKind::routed: return "E";
+    case RowKind::kept: return "K";
   }
   return "?";
 }
@@ -57,6 +59,7 @@ Program::Program(Isa isa, int32_t max_rows)
       attention_(attention_kernels(isa)),
       elementwise_(elementwise_kernels(isa)),
       experts_(expert_kernels(isa)),
+      sampling_(sampling_kernels(isa)),
       max_rows_(max_rows) {
   expect_positive("max_rows", max_rows);
 }
@@ -145,6 +148,16 @@ const FloatBuffer& Program::float_buffer(int32_t index) const {
   return *floats_[checked_index("float buffer", index, floats_.size())];
 }
 
+std::optional<RowKind> Program::sink_rows(const Sink& sink) const {
+  const auto in = [](int32_t i, const auto& list) {
+    return i >= 0 && static_cast<size_t>(i) < list.size();
+  };
+  if (in(sink.values, floats_)) return floats_[static_cast<size_t>(sink.values)]->rows;
+  if (!sink.rounded.empty() && in(sink.rounded.front(), int8s_))
+    return int8s_[static_cast<size_t>(sink.rounded.front())]->rows;
+  return std::nullopt;
+}
+
 RowSink Program::sink(const std::string& what, const Sink& sink, RowKind rows, int32_t width) {
   RowSink result;
   result.linear = &linear_;
@@ -176,15 +189,39 @@ void Program::embed(std::shared_ptr<const Matrix> table, int32_t out) {
 void Program::rms_norm(int32_t x, std::vector<float> weight, float eps, const Sink& out) {
   const FloatBuffer& input = values("rms_norm x", x);
   expect_equal("rms_norm weight length", static_cast<int64_t>(weight.size()), input.width);
+  // Into rows that the step lists, or as many as there are.
+  const RowKind to = sink_rows(out).value_or(input.rows);
+  const bool gathered = to == RowKind::logits || to == RowKind::hidden;
+  RowSink target = sink("rms_norm", out, gathered ? to : input.rows, input.width);
+  if (gathered && to != input.rows) expect_rows("rms_norm x", input.rows, RowKind::tokens);
   instructions_.push_back(std::make_unique<RmsNormInstruction>(
-      elementwise_, &input, std::move(weight), eps,
-      sink("rms_norm", out, input.rows, input.width)));
+      elementwise_, &input, std::move(weight), eps, std::move(target)));
 }
 
 void Program::quantize(int32_t x, const Sink& out) {
   const FloatBuffer& input = values("quantize x", x);
   instructions_.push_back(std::make_unique<QuantizeInstruction>(
       &input, sink("quantize", out, input.rows, input.width)));
+}
+
+LinearSegment Program::checked_segment(const std::string& what, Segment segment, int32_t x,
+                                       RowKind rows) {
+  if (!segment.matrix) throw std::invalid_argument("a " + what + " segment has no matrix");
+  const MatrixView view = segment.matrix->view();
+  const int32_t group = activation_group(view.scheme);
+  Int8Buffer* codes = nullptr;
+  if (group != 0) {
+    codes = &rounded(what + " rounded input", segment.rounded);
+    expect_rows(what + " rounded input", codes->rows, rows);
+    expect_equal(what + " rounded input group", codes->group, group);
+    expect_equal(what + " rounded input cols", codes->cols, view.cols);
+  } else {
+    expect_equal(what + " rounded input of a float matrix", segment.rounded, -1);
+    expect_like(what + " x", values(what + " x", x), rows, view.cols);
+  }
+  if (!segment.bias.empty())
+    expect_equal(what + " bias length", static_cast<int64_t>(segment.bias.size()), view.rows);
+  return {std::move(segment.matrix), std::move(segment.bias), codes};
 }
 
 void Program::linear(int32_t x, std::vector<Segment> segments, int32_t add, int32_t out) {
@@ -194,31 +231,44 @@ void Program::linear(int32_t x, std::vector<Segment> segments, int32_t add, int3
   if (addend) expect_like("linear add", *addend, target.rows, target.width);
   std::vector<LinearSegment> resolved;
   int64_t outputs = 0;
-  int32_t cols = 0;
   for (Segment& s : segments) {
-    if (!s.matrix) throw std::invalid_argument("a linear segment has no matrix");
-    const MatrixView view = s.matrix->view();
-    const int32_t group = activation_group(view.scheme);
-    if (resolved.empty()) cols = view.cols;
-    expect_equal("linear matrix cols", view.cols, cols);
-    Int8Buffer* codes = nullptr;
-    if (group != 0) {
-      codes = &rounded("linear rounded input", s.rounded);
-      expect_rows("linear rounded input", codes->rows, target.rows);
-      expect_equal("linear rounded input group", codes->group, group);
-      expect_equal("linear rounded input cols", codes->cols, view.cols);
-    } else {
-      expect_equal("linear rounded input of a float matrix", s.rounded, -1);
-      expect_like("linear x", values("linear x", x), target.rows, view.cols);
-    }
-    if (!s.bias.empty())
-      expect_equal("linear bias length", static_cast<int64_t>(s.bias.size()), view.rows);
-    outputs += view.rows;
-    resolved.push_back({std::move(s.matrix), std::move(s.bias), codes});
+    resolved.push_back(checked_segment("linear", std::move(s), x, target.rows));
+    const Matrix& matrix = *resolved.back().matrix;
+    expect_equal("linear matrix cols", matrix.cols(), resolved.front().matrix->cols());
+    outputs += matrix.rows();
   }
   expect_equal("linear out width", target.width, outputs);
   instructions_.push_back(std::make_unique<LinearInstruction>(
       linear_, input, target.rows, std::move(resolved), addend, &target));
+}
+
+void Program::head(int32_t start, std::vector<HeadOp> ops, int32_t out) {
+  FloatBuffer& target = values("head out", out);
+  expect_rows("head out", target.rows, RowKind::kept);
+  if (has_head_) throw std::invalid_argument("a program has one head");
+  const FloatBuffer* begin = start == -1 ? nullptr : &values("head start", start);
+  if (begin) expect_like("head start", *begin, RowKind::logits, target.width);
+  std::vector<HeadStage> stages;
+  for (HeadOp& op : ops) {
+    if (const HeadNumber* number = std::get_if<HeadNumber>(&op)) {
+      stages.push_back({number->kind, {}, nullptr, number->number});
+    } else {
+      HeadLinear& linear = std::get<HeadLinear>(op);
+      LinearSegment segment =
+          checked_segment("head", std::move(linear.segment), linear.x, RowKind::logits);
+      expect_equal("head matrix rows", segment.matrix->rows(), target.width);
+      const FloatBuffer* x = segment.rounded ? nullptr : &values("head x", linear.x);
+      stages.push_back({HeadStage::Kind::linear, std::move(segment), x, 0.0f});
+    }
+  }
+  if (!begin && (stages.empty() || stages.front().kind != HeadStage::Kind::linear))
+    throw std::invalid_argument("head has nothing to begin with");
+  auto head = std::make_unique<HeadInstruction>(linear_, elementwise_, sampling_, begin,
+                                                std::move(stages), &target);
+  auto pick = std::make_unique<PickInstruction>(head.get());
+  instructions_.push_back(std::move(head));
+  instructions_.push_back(std::move(pick));
+  has_head_ = true;
 }
 
 FloatBuffer& Program::checked_qkv(const AttentionShape& shape, int32_t layer, int32_t qkv) {

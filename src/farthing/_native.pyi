@@ -249,6 +249,8 @@ class Program:
 
     def gated(self, arg0: int, arg1: str, arg2: int, arg3: Sequence[int], /) -> None: ...
 
+    def head(self, arg0: int, arg1: Sequence[tuple[int, tuple[Matrix, Sequence[float], int]] | tuple[str, float]], arg2: int, /) -> None: ...
+
     def route(self, arg0: int, arg1: bool, arg2: int, /) -> None: ...
 
     def expert_linear(self, arg0: int, arg1: Sequence[tuple[Sequence[Matrix], int]], arg2: int, /) -> None: ...
@@ -267,7 +269,7 @@ class Program:
 
     def profile(self) -> list[tuple[str, int, float, int]]: ...
 
-    def run(self, pool: ThreadPool, kv: KvPool, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], outputs: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]]) -> None: ...
+    def run(self, pool: ThreadPool, kv: KvPool, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], argmax_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], outputs: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]], argmax: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
 
 def round_weights(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, method: str, *, bits: int, minimum: bool = False, codebook: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> tuple:
     """
@@ -307,6 +309,11 @@ class Controls:
         """
 
 def choose(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, seed: int = 0, choice: int = 0, position: int = 0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, allowed: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, edits: Sequence[tuple[int, float]] = []) -> int: ...
+
+def greedy_by_pieces(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ends: Sequence[int], apart: bool) -> int:
+    """
+    What choose gives a greedy row, from the pieces that end at `ends`: seen one after the other, or apart and then joined.
+    """
 
 def kept_tokens(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, allowed: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, edits: Sequence[tuple[int, float]] = []) -> NDArray[numpy.int32]:
     """Ids of the tokens that the filters leave, ascending."""

@@ -30,5 +30,6 @@ def test_a_profile_covers_the_pass_and_its_weights(tmp_path: Path) -> None:
     # No row asks for its hidden state, so that copy has nothing to do.
     assert [t.name for t in timings if t.tiles == 0] == ["copy_rows"]
     assert kinds.count("attend") == kinds.count("store_kv") == layers
-    assert kinds.count("linear") == 4 * layers + 1
-    assert all((t.weight_bytes > 0) == (t.name == "linear") for t in timings)
+    assert kinds.count("linear") == 4 * layers
+    assert kinds.count("head") == 1
+    assert all((t.weight_bytes > 0) == (t.name in ("linear", "head")) for t in timings)

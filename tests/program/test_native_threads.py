@@ -218,7 +218,7 @@ def test_a_forked_child_is_told_to_load_again_and_ends_cleanly() -> None:
         "one = np.zeros(1, np.int32)\n"
         "def run():\n"
         "    program.run(team, kv, one, one, np.array([0, 1], np.int32), one[None], one[:0],\n"
-        "                one[:0], [np.empty((1, 16), np.float32)])\n"
+        "                one[:0], one[:0], [np.empty((1, 16), np.float32)], one[:0])\n"
         "run()\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"

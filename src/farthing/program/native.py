@@ -7,32 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from farthing import _native, machine
-from farthing.config import Rope
 from farthing.errors import FarthingError
-from farthing.program.experts import Combine, ExpertLinear, Route
-from farthing.program.lowering import NOWHERE, Instruction, LoweredProgram, lower
-from farthing.program.ops import (
-    Add,
-    Attention,
-    Embed,
-    Gated,
-    HiddenRows,
-    Linear,
-    LogitRows,
-    Program,
-    RmsNorm,
-    Scale,
-    Softcap,
-    Tap,
-)
-from farthing.program.rope import scale_inverse_frequencies
+from farthing.program.emission import emit
+from farthing.program.lowering import lower
+from farthing.program.ops import Program
 from farthing.program.step import StepBatch, StepOutput
-from farthing.program.weights import NativeWeight
+from farthing.program.weights import FloatArray, NativeWeight
 
-FloatArray = NDArray[np.float32]
 KvDtype = Literal["fp16", "int8", "fp32"]
 """Types in which keys and values are stored; int8 with a float32 scale a token and kv head."""
 
@@ -116,7 +99,7 @@ class NativeExecutor:
         self._threads = thread_team(num_threads, cpus)
         self._lowered = lower(program, lambda name: _activation_group(weights[name]))
         with FloatMode():  # constants round on their way, and rope frequencies are made
-            self._native = _emit(self._lowered, weights, max_rows, isa or machine.active_isa())
+            self._native = emit(self._lowered, weights, max_rows, isa or machine.active_isa())
         self._outputs: dict[str, FloatArray] = {}
 
     @property
@@ -149,9 +132,11 @@ class NativeExecutor:
 
         Raises ``ValueError`` naming the array when an index is outside its range.
         """
-        rows = {"T": len(batch.tokens), "R": len(batch.logit_rows), "H": len(batch.hidden_rows)}
+        kept, found = len(batch.logit_rows), len(batch.argmax_rows)
+        rows = {"T": len(batch.tokens), "R": kept + found, "K": kept, "H": len(batch.hidden_rows)}
         buffers = [self._lowered.float_buffers[i] for i in self._lowered.outputs]
         arrays = [self._output(str(b.output), rows[b.rows.value], b.width) for b in buffers]
+        argmax = np.empty(found, np.int32)
         self._native.run(
             self._threads,
             kv.pool,
@@ -160,13 +145,17 @@ class NativeExecutor:
             batch.row_offsets,
             batch.block_tables,
             batch.logit_rows,
+            batch.argmax_rows,
             batch.hidden_rows,
             arrays,
+            argmax,
         )
         named = {str(b.output): a for b, a in zip(buffers, arrays, strict=True)}
         logits = named.pop("logits")
         hidden = named.pop("hidden", None)
-        return StepOutput(logits, hidden, {k.removeprefix("tap:"): v for k, v in named.items()})
+        return StepOutput(
+            logits, argmax, hidden, {k.removeprefix("tap:"): v for k, v in named.items()}
+        )
 
     def _output(self, name: str, rows: int, width: int) -> FloatArray:
         array = self._outputs.get(name)
@@ -177,104 +166,3 @@ class NativeExecutor:
 
 def _activation_group(weight: NativeWeight) -> int:
     return weight.activation_group if isinstance(weight, _native.Matrix) else 0
-
-
-def _emit(
-    lowered: LoweredProgram, weights: Mapping[str, NativeWeight], max_rows: int, isa: str
-) -> _native.Program:
-    native = _native.Program(max_rows, isa)
-    if lowered.routing is not None:
-        native.routing(lowered.routing.num_experts, lowered.routing.experts_per_token)
-    for buffer in lowered.float_buffers:
-        add = native.float_buffer if buffer.output is None else native.output
-        add(buffer.rows.value, buffer.width)
-    for int8 in lowered.int8_buffers:
-        native.int8_buffer(int8.rows.value, int8.cols, int8.group)
-    emitter = _Emitter(native, weights, {})
-    for instruction in lowered.instructions:
-        emitter.emit(instruction)
-    return native
-
-
-@dataclass(slots=True)
-class _Emitter:
-    native: _native.Program
-    weights: Mapping[str, NativeWeight]
-    ropes: dict[Rope, int]
-
-    def emit(self, i: Instruction) -> None:
-        match i.op:
-            case None:
-                self.native.quantize(i.inputs[0], list(i.rounded))
-            case Embed(table=table):
-                self.native.embed(self._matrix(table), i.out)
-            case RmsNorm(weight=weight, eps=eps):
-                vector = self._vector(weight)
-                self.native.rms_norm(i.inputs[0], vector, eps, i.out, list(i.rounded))
-            case Linear():
-                self._linear(i, i.op)
-            case Attention():
-                self._attention(i, i.op)
-            case Gated(activation=activation):
-                self.native.gated(i.inputs[0], activation, i.out, list(i.rounded))
-            case Route(normalize=normalize):
-                self.native.route(i.inputs[0], normalize, i.out)
-            case ExpertLinear(stacks=stacks):
-                matrices = [[self._matrix(name) for name in stack] for stack in stacks]
-                pairs = list(zip(matrices, i.segments, strict=True))
-                self.native.expert_linear(i.inputs[0], pairs, i.out)
-            case Combine():
-                x, weights, add = i.inputs
-                self.native.combine(x, weights, add, i.out)
-            case Add():
-                self.native.add(i.inputs[0], i.inputs[1], i.out)
-            case Scale(factor=factor):
-                self.native.scale(i.inputs[0], factor, i.out)
-            case Softcap(cap=cap):
-                self.native.softcap(i.inputs[0], cap, i.out)
-            case LogitRows() | HiddenRows() | Tap():
-                self.native.copy_rows(i.inputs[0], i.out)
-            case _:
-                raise AssertionError(f"lowering let through {i.op!r}")
-
-    def _linear(self, i: Instruction, op: Linear) -> None:
-        segments = [
-            (self._matrix(weight), [] if bias is None else self._vector(bias), rounded)
-            for weight, bias, rounded in zip(op.weights, op.biases, i.segments, strict=True)
-        ]
-        self.native.linear(i.inputs[0], segments, i.inputs[1], i.out)
-
-    def _attention(self, i: Instruction, op: Attention) -> None:
-        self.native.attention(
-            qkv=i.inputs[0],
-            out=i.out,
-            layer=op.layer,
-            num_heads=op.num_heads,
-            num_kv_heads=op.num_kv_heads,
-            head_dim=op.head_dim,
-            scale=op.scale,
-            softcap=op.softcap or 0.0,
-            window=op.window or 0,
-            rope=NOWHERE if op.rope is None else self._rope(op.rope),
-            q_norm=[] if op.q_norm is None else self._vector(op.q_norm),
-            k_norm=[] if op.k_norm is None else self._vector(op.k_norm),
-            norm_eps=op.norm_eps,
-        )
-
-    def _rope(self, rope: Rope) -> int:
-        if rope not in self.ropes:
-            base = _native.rope_inverse_frequencies(rope.theta, rope.dim).tolist()
-            frequencies = scale_inverse_frequencies(base, rope)
-            magnitude = 1.0 if rope.scaling is None else rope.scaling.magnitude
-            self.ropes[rope] = self.native.rope(frequencies, magnitude)
-        return self.ropes[rope]
-
-    def _matrix(self, name: str) -> _native.Matrix:
-        weight = self.weights[name]
-        assert isinstance(weight, _native.Matrix)
-        return weight
-
-    def _vector(self, name: str) -> list[float]:
-        weight = self.weights[name]
-        assert isinstance(weight, np.ndarray)
-        return [float(x) for x in weight]

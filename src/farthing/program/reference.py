@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from farthing.config import Rope
 from farthing.errors import InvalidParameterError
 from farthing.program import ops
-from farthing.program.step import BLOCK_TOKENS, StepBatch, StepOutput
+from farthing.program.step import BLOCK_TOKENS, NOT_FINITE, StepBatch, StepOutput
 
 Float64 = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -51,9 +51,11 @@ class ReferenceExecutor:
     def run(self, batch: StepBatch) -> StepOutput:
         """Stores k and v of every row and returns what the batch asks for, in float64.
 
-        Raises :class:`InvalidParameterError` for a token outside the vocabulary, a slot written by
-        two rows, or a context position that no step has stored; nothing is stored then.
+        Raises :class:`InvalidParameterError` for arrays that contradict each other, a token outside
+        the vocabulary, a slot written by two rows, or a context position that no step has stored;
+        nothing is stored then.
         """
+        batch.check()
         slots = self._claim(batch)
         env: dict[int, Float64] = {}
         hidden: Float64 | None = None
@@ -68,7 +70,9 @@ class ReferenceExecutor:
             for x in ops.inputs(op):
                 if self._last_use[x.id] == index and x != self.program.output:
                     env.pop(x.id, None)
-        return StepOutput(env[self.program.output.id], hidden, taps)
+        logits = env[self.program.output.id]
+        kept = len(batch.logit_rows)
+        return StepOutput(logits[:kept], _argmax(logits[kept:]), hidden, taps)
 
     def _compute(
         self, op: ops.ValueOp, env: dict[int, Float64], batch: StepBatch, slots: list[Index]
@@ -98,7 +102,8 @@ class ReferenceExecutor:
             case ops.Softcap():
                 return op.cap * np.tanh(env[op.x.id] / op.cap)
             case ops.LogitRows():
-                return env[op.x.id][batch.logit_rows]
+                rows = np.concatenate([batch.logit_rows, batch.argmax_rows])
+                return _float64(env[op.x.id][rows])
             case ops.HiddenRows():
                 return env[op.x.id][batch.hidden_rows]
 
@@ -209,6 +214,13 @@ class ReferenceExecutor:
             self._holds = np.concatenate([self._holds, np.full(extra, -1)])
             for store in (self._keys, self._values):
                 store[:] = [np.pad(array, ((0, extra), (0, 0), (0, 0))) for array in store]
+
+
+def _argmax(logits: Float64) -> NDArray[np.int32]:
+    """The lowest id of each row's highest logit; NOT_FINITE for a NaN or no finite logit."""
+    tokens = logits.argmax(axis=-1)
+    usable = ~np.isnan(logits).any(axis=-1) & np.isfinite(logits).any(axis=-1)
+    return np.where(usable, tokens, NOT_FINITE).astype(np.int32)
 
 
 def inverse_frequencies(rope: Rope) -> Float64:
