@@ -72,7 +72,7 @@ FARTHING_BIND(quantization) {
         "Finite float32 values (n, cols) to codes (n, cols) uint8, scales and minimums (n, groups) "
         "as the bits of fp16 (None without a minimum). method: 'absmax', a scale that clips "
         "nothing; 'mse', the least squared error found; 'weighted', the same, an error counting by "
-        "the square of its weight. Raises ValueError where a scale does "
+        "the magnitude of its weight. Raises ValueError where a scale does "
         "not fit fp16, naming the row.");
 }
 

@@ -185,7 +185,7 @@ size_t round_affine(const RoundingJob& job, int bits) {
       if (pair.scale != 0 && job.method == RoundingMethod::squared)
         pair = group.search<Unweighted>();
       if (pair.scale != 0 && job.method == RoundingMethod::weighted)
-        pair = group.search<BySquare>();
+        pair = group.search<ByMagnitude>();
       group.write_codes(pair, job.codes + at);
       job.scales[row * groups + g] = pair.scale;
       job.minimums[row * groups + g] = pair.minimum;

@@ -39,8 +39,8 @@ struct Lanes {
 struct Unweighted {
   static Float4 of(Float4) { return all(1.0f); }
 };
-struct BySquare {
-  static Float4 of(Float4 values) { return values * values; }
+struct ByMagnitude {
+  static Float4 of(Float4 values) { return values < all(0.0f) ? -values : values; }
 };
 
 // Calls body(values, ones, part) for each four columns, `part` being their place among the lanes.

@@ -10,7 +10,7 @@
 //   squared   the scale with the least squared error of many, then, as long as the error falls,
 //             codes from the scale and the scale from the codes by least squares. Never worse than
 //             range: where range wins, its result is taken.
-//   weighted  the same, an error counting by the square of the weight it is made on
+//   weighted  the same, an error counting by the magnitude of the weight it is made on
 // Codes are made with the scale as fp16 holds it.
 #pragma once
 

@@ -170,7 +170,7 @@ bool round_group(const Levels& levels, const float* x, size_t n, RoundingMethod 
   if (scale != 0 && method == RoundingMethod::squared)
     scale = search<Unweighted>(levels, x, n, largest, scale).scale;
   if (scale != 0 && method == RoundingMethod::weighted)
-    scale = search<BySquare>(levels, x, n, largest, scale).scale;
+    scale = search<ByMagnitude>(levels, x, n, largest, scale).scale;
   const float factor = from_half(scale);
   const Float4 none = levels.level(all(0.0f));
   size_t at = 0;

@@ -273,7 +273,7 @@ class Program:
 
 def round_weights(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, method: str, *, bits: int, minimum: bool = False, codebook: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> tuple:
     """
-    Finite float32 values (n, cols) to codes (n, cols) uint8, scales and minimums (n, groups) as the bits of fp16 (None without a minimum). method: 'absmax', a scale that clips nothing; 'mse', the least squared error found; 'weighted', the same, an error counting by the square of its weight. Raises ValueError where a scale does not fit fp16, naming the row.
+    Finite float32 values (n, cols) to codes (n, cols) uint8, scales and minimums (n, groups) as the bits of fp16 (None without a minimum). method: 'absmax', a scale that clips nothing; 'mse', the least squared error found; 'weighted', the same, an error counting by the magnitude of its weight. Raises ValueError where a scale does not fit fp16, naming the row.
     """
 
 class RowSampler:

@@ -265,6 +265,18 @@ def test_a_stopped_replacement_leaves_the_old_model(source: Path, tmp_path: Path
     assert files(target) == old
 
 
+def test_what_has_got_there_meanwhile_is_not_replaced(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "packed"
+
+    def interfere(done: int, total: int) -> None:
+        target.mkdir(exist_ok=True)
+        (target / "thesis.txt").write_text("the only copy")
+
+    with pytest.raises(OSError, match="not empty"):
+        quantize_model(source, target, OPTIONS, PackProgress(bytes=interfere))
+    assert files(target) == {"thesis.txt": b"the only copy"}
+
+
 def test_a_folder_that_is_in_the_way_is_left_alone(source: Path, tmp_path: Path) -> None:
     partial = tmp_path / "packed.partial"
     partial.mkdir()

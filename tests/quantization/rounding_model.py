@@ -84,7 +84,7 @@ class Fit:
 
 def weight_of(x: np.float32, method: str) -> np.float32:
     """What an error on the value counts for."""
-    return F(x * x) if method == "weighted" else F(1)
+    return F(abs(x)) if method == "weighted" else F(1)
 
 
 def fit(values: NDArray[np.float32], levels: list[np.float32], method: str) -> Fit:

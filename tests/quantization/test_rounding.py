@@ -35,7 +35,7 @@ def errors(
         if minimums is not None:
             value += minimums.view(np.float16)[:, g].astype(float)
         x = values[:, column]
-        weight = (x * x).astype(float) if measure == "weighted" else 1.0
+        weight = np.abs(x).astype(float) if measure == "weighted" else 1.0
         total[:, g] += weight * (x.astype(float) - value) ** 2
     return total
 

@@ -29,10 +29,13 @@ _SPARE = 16 << 20  # bytes of the disk left alone
 class PartialFolder:
     """The folder, locked for this process. Made by :func:`partial_folder`."""
 
-    def __init__(self, target: Path, folder: Path, shards: Sequence[Shard]) -> None:
+    def __init__(
+        self, target: Path, folder: Path, shards: Sequence[Shard], *, force: bool = False
+    ) -> None:
         self.path = folder
         self.done = 0  # tensors written, in the order of the shards
         self._target = target
+        self._force = force
         self._model = folder / "model"
         self._journal = folder / "journal"
         self._shards = shards
@@ -89,29 +92,31 @@ class PartialFolder:
         (self._model / name).write_bytes(data)
 
     def finish(self) -> None:
-        """Puts the model, now whole, in the target's place; one that is there goes."""
+        """Puts the model, now whole, in the target's place; with force, one that is there goes.
+
+        Raises :class:`OSError` if something has got there meanwhile.
+        """
         expected = {shard.file_name: shard.nbytes for shard in self._shards}
         for name, size in expected.items():
             os.truncate(self._model / name, size)
         for path in [*self._model.iterdir(), self._model]:
             _sync(path)
-        replaced = self.path / "replaced"
-        if self._target.exists():
-            self._target.rename(replaced)
+        if self._force and self._target.exists():
+            self._target.rename(self.path / "replaced")
         self._model.rename(self._target)
         _sync(self._target.parent)
         shutil.rmtree(self.path)
 
     def _sums(self) -> list[str]:
         try:
-            return self._journal.read_text().split()
+            return self._journal.read_text(errors="replace").split()
         except FileNotFoundError:
             return []
 
 
 @contextlib.contextmanager
 def partial_folder(
-    target: Path, settings: Mapping[str, object], shards: Sequence[Shard]
+    target: Path, settings: Mapping[str, object], shards: Sequence[Shard], *, force: bool = False
 ) -> Iterator[PartialFolder]:
     """The folder for ``target``, with what an earlier run of the same ``settings`` left in it.
 
@@ -120,15 +125,15 @@ def partial_folder(
     the disk is full.
     """
     folder = target.with_name(target.name + ".partial")
-    text = json.dumps(settings, indent=1, sort_keys=True) + "\n"
+    wanted = (json.dumps(settings, indent=1, sort_keys=True) + "\n").encode()
     with _full_disk(target, folder), _locked(folder):
         if (folder / "replaced").exists() and not target.exists():
             (folder / "replaced").rename(target)  # a run ended between the two renames
         known = folder / "settings.json"
-        if not known.is_file() or known.read_text() != text:
+        if not known.is_file() or known.read_bytes() != wanted:
             _clear(folder, known)
-            known.write_text(text)
-        partial = PartialFolder(target, folder, shards)
+            known.write_bytes(wanted)
+        partial = PartialFolder(target, folder, shards, force=force)
         partial.resume()
         partial.check_space()
         yield partial

@@ -97,7 +97,8 @@ def quantize_model(
     told.plan(work)
     shards = plan_shards(*_pieces(work), options.shard_bytes)
     total = sum(piece.nbytes for shard in shards for piece in shard.pieces)
-    with partial_folder(target, _settings(checkpoint, options), shards) as folder:
+    settings = _settings(checkpoint, options)
+    with partial_folder(target, settings, shards, force=options.force) as folder:
         told.folder(folder)
         resumed, done = folder.done, folder.done_bytes
         told.bytes(done, total)
@@ -158,7 +159,7 @@ def _describe(
     manifest = Manifest(
         matrices=matrices,
         method=options.method if rounded else "none",
-        source=checkpoint.path.name,
+        source=checkpoint.path.name or checkpoint.path.resolve().name,
         source_format=_format(checkpoint),
         source_bytes=sum(path.stat().st_size for path in _files(checkpoint)),
         created_by=_tool(),

@@ -15,7 +15,7 @@ from farthing.quantization.tensor import QuantizedTensor
 RoundingMethod = Literal["absmax", "mse", "weighted"]
 """How a scale is chosen. ``absmax``: so that nothing is clipped (with a minimum: from the smallest
 value to the largest). ``mse``: so that the squared error is the least that a search finds.
-``weighted``: the same where an error counts by the square of the weight it is made on, as large
+``weighted``: the same where an error counts by the magnitude of the weight it is made on, as large
 weights carry most of what a matrix does. Neither search is ever worse than ``absmax`` by its own
 measure."""
 

@@ -83,6 +83,7 @@ MANIFESTS = {
     "no version": (lambda m: m.pop("layout_version"), "layout_version.*: is missing"),
     "method": (set_to("method", "best"), "method .*is 'best'; known: absmax"),
     "source": (set_to("source_format", "zip"), "source_format .*is 'zip'; known: gguf, hugg"),
+    "long": (set_to("source", "x" * 256), "source .*has 256 characters, more than 255"),
     "no matrices": (set_to("matrices", {}), "matrices .*must be an object, not empty"),
     "list": (set_to("matrices", []), "matrices .*must be an object, not empty"),
     "entry": (matrix("w4g64"), rf"matrices.{GATE} .*must be a list of scheme"),

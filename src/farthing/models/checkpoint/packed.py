@@ -30,7 +30,10 @@ from farthing.models.family import Family
 
 def is_packed(path: Path) -> bool:
     """Whether the directory is a packed one."""
-    return (path / MANIFEST).is_file()
+    try:
+        return (path / MANIFEST).is_file()
+    except OSError:
+        return False  # the reader of other directories says why it cannot be read
 
 
 def open_packed(path: Path, families: Collection[Family]) -> Checkpoint:

@@ -110,18 +110,25 @@ def read_manifest(path: Path) -> Manifest:
     return Manifest(
         matrices=MappingProxyType(matrices),
         method=method,
-        source=fields.text("source"),
+        source=_short_text(fields, "source"),
         source_format="gguf" if source_format == "gguf" else "huggingface",
         source_bytes=fields.integer("source_bytes", 0, 1 << 62),
-        created_by=fields.text("created_by"),
+        created_by=_short_text(fields, "created_by"),
         numerics_version=fields.integer("numerics_version", 0, _LONGEST),
-        fingerprint=fields.text("fingerprint"),
+        fingerprint=_short_text(fields, "fingerprint"),
     )
 
 
 def fingerprint_of(matrices: Mapping[str, PackedEntry]) -> str:
     """The numerics fingerprint of weights packed so, in this version."""
     return fingerprint((n, entry.scheme, entry.codebook) for n, entry in matrices.items())
+
+
+def _short_text(fields: Fields, key: str) -> str:
+    text = fields.text(key)
+    if len(text) > 255:
+        fields.fail(key, f"has {len(text)} characters, more than 255")
+    return text
 
 
 def _matrices(fields: Fields) -> list[tuple[str, PackedEntry]]:
