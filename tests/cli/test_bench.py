@@ -120,7 +120,7 @@ def test_verbs_measure_models_and_shapes(
 def test_kernels_measure_one_thread_and_all(
     farthing: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "memory_available", lambda: 8 << 20)  # so many of each matrix
+    monkeypatch.setattr(machine, "memory_available", lambda: 8 << 20)  # few of each matrix
     result = farthing(
         *("bench", "kernels", "--scheme", "q4_0,f16", "--shape-matrix", "64,96", "--rows", "1,3"),
         *("--context", "40", "--tokens", "20", "--threads", "2", "--rounds", "1"),
@@ -189,6 +189,8 @@ def test_compare_prints_ratios(farthing: CommandLine, tiny_model: str, tmp_path:
         (("kernels", "--shape-matrix", "64"), "--shape-matrix '64': must be outputs and inputs"),
         (("kernels", "--scheme", "q4_0,q9"), "--scheme 'q9': must be one of"),
         (("kernels", "--shape-matrix", "64,7"), "a q4_0 row has a multiple of 32 columns, not 7"),
+        (("kernels", "--shape-matrix", "1048576,1048576"), "MiB of matrices)"),
+        (("kernels", "--context", "99999999", "--scheme", "f32"), "to 1048576, separated by"),
         (("compare", "m.gguf", "--llama-cpp", "none"), "--llama-cpp none: no such folder"),
         (("decode", "--shape", "14B", "--scheme", "f32", "--context", "100000"), "MiB are availab"),
     ],

@@ -18,6 +18,7 @@ from farthing.bench.cache_fill import (
     random_table,
 )
 from farthing.bench.limits import beyond_cache_bytes
+from farthing.bench.memory import require_memory
 from farthing.bench.random_weights import (
     RandomMatrices,
     float_matrix,
@@ -58,11 +59,13 @@ class Products:
 def make_products(scheme: str, rows: int, cols: int, nbytes: int | None = None) -> Products:
     """As many matrices as ``nbytes`` take, by default more than comes from a cache.
 
-    Raises :class:`InvalidParameterError` for a scheme or width that cannot be.
+    Raises :class:`InvalidParameterError` for a scheme or width that cannot be,
+    :class:`InsufficientMemoryError`.
     """
     row = served_scheme(scheme)
     size = packed_bytes(row, rows, cols)
     count = max(-(-(nbytes or beyond_cache_bytes()) // size), 1)
+    require_memory(f"{scheme} {cols}→{rows}", {"matrices": count * size})
     matrices = RandomMatrices()
     table, norm = WeightSlot("table", (TABLE_ROWS, cols)), WeightSlot("norm", (cols,))
     slots = [WeightSlot(f"matrix.{i}", (rows, cols)) for i in range(count)]
@@ -122,6 +125,8 @@ def attention_cases(
     program = attention_only(layers)
     heads = layers[0]
     longest = max([*(c + 1 for c in contexts), *prompts])
+    cached = longest * len(layers) * 2 * heads.num_kv_heads * heads.head_dim * 4  # or less
+    require_memory(f"attention over {longest} tokens", {"KV cache": cached})
     kv = KvCache(
         dtype=kv_cache_dtype,
         num_layers=len(layers),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from farthing import machine
+from farthing.bench.memory import require_memory
 from farthing.bench.random_weights import random_weights, served_scheme, weights_bytes
 from farthing.bench.shapes import parse_shape
 from farthing.engine.model_loader import (
@@ -15,7 +15,6 @@ from farthing.engine.model_loader import (
     kv_bytes_per_token,
     workspace_bytes,
 )
-from farthing.errors import InsufficientMemoryError
 from farthing.llm import LLM
 from farthing.models.registry import build_program
 from farthing.program.native import KvCache, KvDtype, NativeExecutor
@@ -103,13 +102,7 @@ def make_shape_target(
         "KV cache": token_bytes * needs.cached_tokens,
         "workspace and libraries": OVERHEAD_BYTES + workspace_bytes(program, options),
     }
-    available = machine.memory_available()
-    if sum(parts.values()) > available:
-        listed = ", ".join(f"{size / 2**20:,.0f} MiB of {part}" for part, size in parts.items())
-        raise InsufficientMemoryError(
-            f"--shape {shape} in {scheme} needs {sum(parts.values()) / 2**20:,.0f} MiB ({listed}), "
-            f"{available / 2**20:,.0f} MiB are available"
-        )
+    require_memory(f"--shape {shape} in {scheme}", parts)
     weights = random_weights(program, row, num_threads)
     executor = NativeExecutor(program, weights, num_threads=num_threads, max_rows=needs.rows)
     kv = KvCache(

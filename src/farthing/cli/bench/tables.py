@@ -46,8 +46,8 @@ def print_measurements(title: str, measurements: Sequence[Measurement]) -> None:
         table.add_row(
             m.case.name,
             m.case.part,
-            f"{seconds.median * 1e3:.3g}",
-            f"{seconds.least * 1e3:.3g} to {seconds.most * 1e3:.3g}",
+            _ms(seconds.median),
+            f"{_ms(seconds.least)} to {_ms(seconds.most)}",
             f"{m.case.tokens / seconds.median:,.0f}" if m.case.part != "linear" else "",
             f"{work.total_bytes / seconds.median / 1e9:.1f}",
             f"{work.macs / seconds.median / 1e9:.1f}",
@@ -91,6 +91,12 @@ def say_where(count: int, path: object) -> None:
 def counted(count: int, word: str) -> str:
     """``count`` of ``word``: ``"1 round"``, ``"5 rounds"``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _ms(seconds: float) -> str:
+    """Three digits, or all there are before the point."""
+    ms = seconds * 1e3
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
 def _share(spread: Spread) -> str:
