@@ -128,6 +128,11 @@ def test_kernels_measure_one_thread_and_all(
     )
     assert result.returncode == 0, result.stderr
     records = lines(tmp_path)
+    (barrier,) = [r for r in records if r["part"] == "barrier"]
+    records.remove(barrier)
+    assert barrier["threads"] == 2
+    assert 0 < barrier["seconds"]["least"] <= barrier["seconds"]["median"] < 1
+    assert "Barrier, 2 threads: " in result.stdout
     assert len(records) == 2 * (2 * 2 + 2)
     for record in records:
         check(record, 1)

@@ -100,3 +100,8 @@ class Limits:
             rates[loop["integer"]][name] = done / seconds / 1e9
         read = statistics.median(self._region.read() for _ in range(3))
         return Rates(read, rates[True], rates[False])
+
+
+def barrier_seconds(threads: _native.ThreadPool, rounds: int = 2000) -> list[float]:
+    """What a team spends between two instructions, one value for each of ``rounds`` barriers."""
+    return list(_native.barrier_seconds(threads, rounds))

@@ -21,7 +21,7 @@ NEW_TOKENS = 24
 
 
 def prefill_cases(target: Target, tokens: int) -> list[Case]:
-    """One prompt of ``tokens`` tokens, in as many passes as serving takes."""
+    """One prompt of ``tokens`` tokens, in as many passes as serving takes, and its greedy token."""
     size = target.executor.max_rows
     blocks = range(-(-tokens // BLOCK_TOKENS))
     batches = [
@@ -31,7 +31,8 @@ def prefill_cases(target: Target, tokens: int) -> list[Case]:
                     [_token(target, i) for i in range(start, min(start + size, tokens))],
                     start,
                     blocks,
-                    logits=int(start + size >= tokens),
+                    logits=0,
+                    argmax=int(start + size >= tokens),
                 )
             ]
         )
@@ -41,10 +42,12 @@ def prefill_cases(target: Target, tokens: int) -> list[Case]:
 
 
 def decode_cases(target: Target, sequences: int, context: int) -> list[Case]:
-    """One token for each of ``sequences`` sequences that have ``context`` tokens cached."""
+    """One greedy token for each of ``sequences`` sequences that have ``context`` tokens cached."""
     blocks = -(-(context + 1) // BLOCK_TOKENS)
     rows = [
-        SequenceRows([_token(target, i)], context, range(i * blocks, (i + 1) * blocks))
+        SequenceRows(
+            [_token(target, i)], context, range(i * blocks, (i + 1) * blocks), logits=0, argmax=1
+        )
         for i in range(sequences)
     ]
     name = f"batch {sequences}, context {context}"

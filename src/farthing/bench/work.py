@@ -96,7 +96,7 @@ def weight_bytes_by_scheme(weights: Mapping[str, NativeWeight]) -> dict[str, int
 def _row_counts(batch: StepBatch) -> dict[Rows, int]:
     return {
         Rows.TOKENS: len(batch.tokens),
-        Rows.LOGITS: len(batch.logit_rows),
+        Rows.LOGITS: len(batch.logit_rows) + len(batch.argmax_rows),
         Rows.HIDDEN: len(batch.hidden_rows),
     }
 

@@ -81,6 +81,9 @@ def kernels(
                 cases = product_cases(products, row_counts, count)
                 title = f"{name}, {inputs}→{outputs}, {products.count} matrices from memory"
                 session.measure(title, cases, count)
+    for count in session.thread_counts:
+        if count > 1:
+            session.measure_barrier(count)
     if attention:
         for count in session.thread_counts:
             cases = attention_cases(SMALLEST_QWEN, contexts, [tokens], count, kv_cache_dtype)

@@ -7,20 +7,27 @@ from pathlib import Path
 from typing import Any, Literal
 
 from farthing import machine
-from farthing.bench.limits import Limits
+from farthing.bench.limits import Limits, barrier_seconds
 from farthing.bench.records import (
     CpuTime,
     Record,
     append,
+    head,
     record_of,
     results_folder,
     run_facts,
     target_facts,
 )
-from farthing.bench.rounds import Case, measure
+from farthing.bench.rounds import Case, Spread, measure
 from farthing.bench.steps import prepare
 from farthing.bench.target import Needs, Target, load_model_target, make_shape_target
-from farthing.cli.bench.tables import counted, print_measurements, say_where, status
+from farthing.cli.bench.tables import (
+    counted,
+    print_barrier,
+    print_measurements,
+    say_where,
+    status,
+)
 from farthing.cli.download import fetch
 from farthing.cli.loading import LoadBar
 from farthing.cli.terminal import write_json
@@ -118,6 +125,23 @@ class Session:
             self._limits[num_threads] = Limits(thread_team(num_threads))
         limits = self._limits[num_threads]
         self._measure(f"{title}, {counted(num_threads, 'thread')}", cases, limits, facts or {})
+
+    def measure_barrier(self, num_threads: int) -> None:
+        """What ``num_threads`` threads spend between two instructions."""
+        before = CpuTime.now()
+        seconds = Spread.of(barrier_seconds(thread_team(num_threads)))
+        record = {
+            **head(self.verb),
+            "case": "barrier",
+            "part": "barrier",
+            "threads": num_threads,
+            "seconds": seconds.as_json(),
+            **run_facts(before),
+        }
+        self._path = append([record], self._folder)
+        self._records.append(record)
+        if not self._json:
+            print_barrier(counted(num_threads, "thread"), seconds)
 
     def _measure(
         self, title: str, cases: Sequence[Case], limits: Limits, facts: Mapping[str, Any]

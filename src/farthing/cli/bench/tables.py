@@ -59,6 +59,14 @@ def print_measurements(title: str, measurements: Sequence[Measurement]) -> None:
     out.print()
 
 
+def print_barrier(threads: str, seconds: Spread) -> None:
+    """What lies between two instructions of a pass."""
+    us = [value * 1e6 for value in (seconds.median, seconds.least, seconds.most)]
+    out = console()
+    out.print(f"Barrier, {threads}: {us[0]:.2f} µs, {us[1]:.2f} to {us[2]:.2f}")
+    out.print()
+
+
 def print_comparisons(comparisons: Sequence[Comparison], peer: str) -> None:
     """Medians of both programs and the ratio, with its range."""
     from rich import box
