@@ -76,7 +76,7 @@ double ReadRegion::read() {
 std::vector<double> read_bandwidth(size_t bytes, int threads, int repeats) {
   if (repeats < 1) throw std::invalid_argument("repeats must be at least 1");
   // Asleep between reads: there may be more threads than CPUs.
-  ReadRegion region(bytes, std::make_shared<ThreadPool>(threads, false));
+  ReadRegion region(bytes, std::make_shared<ThreadPool>(threads, threads));
   std::vector<double> rates;
   for (int repeat = 0; repeat < repeats; ++repeat) rates.push_back(region.read());
   return rates;
