@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "core/checked_size.h"
+#include "program/buffer_checks.h"
 #include "program/checks.h"
 #include "program/row_instructions.h"
 
@@ -21,28 +22,6 @@ size_t checked_index(const std::string& what, int32_t index, size_t size) {
   expect(index >= 0 && static_cast<size_t>(index) < size, what, index,
          "from 0 below " + std::to_string(size));
   return static_cast<size_t>(index);
-}
-
-std::string name_of(RowKind rows) {
-  switch (rows) {
-    case RowKind::tokens: return "T";
-    case RowKind::logits: return "R";
-    case RowKind::hidden: return "H";
-    case RowKind::routed: return "E";
-    case RowKind::kept: return "K";
-  }
-  return "?";
-}
-
-void expect_rows(const std::string& what, RowKind rows, RowKind right) {
-  if (rows != right)
-    throw std::invalid_argument(what + " has rows " + name_of(rows) + ", must have rows " +
-                                name_of(right));
-}
-
-void expect_like(const std::string& what, const FloatBuffer& buffer, RowKind rows, int64_t width) {
-  expect_rows(what, buffer.rows, rows);
-  expect_equal(what + " width", buffer.width, width);
 }
 
 void expect_norm(const std::string& what, const HeadNorm& norm, int32_t heads, int32_t head_dim) {
