@@ -345,7 +345,7 @@ def test_a_program_without_a_head_finds_no_tokens() -> None:
     outputs = [np.empty((1, 32), np.float32), np.empty((0, 64), np.float32)]
     with pytest.raises(ValueError, match="argmax_rows has 1, must be empty for a program without"):
         b.program.run(
-            *(_native.ThreadPool(1, spin=False), _native.KvPool("fp16", 1, 1, 16, 4)),
+            *(_native.ThreadPool(1, 1), _native.KvPool("fp16", 1, 1, 16, 4)),
             *(zero, zero, np.array([0, 1], np.int32), zero[None], none, zero, none),
             *(outputs, zero.copy()),
         )
