@@ -11,10 +11,12 @@ namespace farthing::FARTHING_ISA::sweeps {
 
 inline constexpr int kTileTokens = 4;
 
-// Up to two tiles unpacking a second time costs less than the detour through L1; 8-bit codes are
+// Up to two or three tiles unpacking again costs less than the detour through L1; 8-bit codes are
 // only widened, which costs the same either way.
 consteval int stream_tokens(Scheme s) {
-  return traits_of(s).code_bits == 8 ? INT32_MAX : 2 * kTileTokens;
+  const SchemeTraits t = traits_of(s);
+  if (t.code_bits == 8) return INT32_MAX;
+  return (t.code_bits == 4 && !t.codebook && t.sub_cols == 0 ? 3 : 2) * kTileTokens;
 }
 
 // What is to stay in memory: 16 registers do not hold accumulators and a tile's sums, and a
