@@ -20,11 +20,11 @@
 
 namespace farthing::FARTHING_ISA::sweeps {
 
-consteval bool is_wide(Scheme s) {
+constexpr bool is_wide(Scheme s) {
   return traits_of(s).code_bits == 8 || traits_of(s).codebook;
 }
 // Columns of a run: those whose products are added up in 16 bits.
-consteval int run_cols(Scheme s) {
+constexpr int run_cols(Scheme s) {
   const SchemeTraits t = traits_of(s);
   const int deep = (t.code_bits == 4 ? 32 : t.code_bits == 5 ? 16 : 8) * (t.zero != 0 ? 2 : 1);
   return std::min(deep, t.sub_cols != 0 ? t.sub_cols : t.activation_group);
@@ -42,13 +42,13 @@ inline constexpr int kRuns = traits_of(S).activation_group / kRunCols<S>;  // of
 // -zero times the sum of the activations of columns 0 and 1, and of 2 and 3, of its quads. Where
 // they have a minimum, the sum of the activations; in two-level schemes the sums of the sub-blocks,
 // as int16, two to a word.
-consteval int words(Scheme s) {
+constexpr int words(Scheme s) {
   const SchemeTraits t = traits_of(s);
   if (is_wide(s)) return 0;
   if (t.zero == 0) return t.sub_cols == 0 ? 1 : 4;
   return t.activation_group / run_cols(s);
 }
-consteval int code_bytes(Scheme s) { return is_wide(s) ? 2 : 1; }
+constexpr int code_bytes(Scheme s) { return is_wide(s) ? 2 : 1; }
 
 template <Scheme S>
 [[gnu::always_inline]] inline void prepare_span(const int8_t* codes, uint8_t* to) {
@@ -65,7 +65,7 @@ template <Scheme S>
   }
 }
 // Offset, in 16-bit activations, of quad q of a span: quads 0, 1, 4, 5 come before 2, 3, 6, 7.
-consteval int wide_quad(int q) { return 4 * (q % 2 + q / 4 * 2) + (q / 2 % 2) * 16; }
+constexpr int wide_quad(int q) { return 4 * (q % 2 + q / 4 * 2) + (q / 2 % 2) * 16; }
 
 inline __m128i load_codes(const int8_t* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

@@ -13,7 +13,7 @@ inline constexpr int kTileTokens = 4;
 
 // Up to two or three tiles unpacking again costs less than the detour through L1; 8-bit codes are
 // only widened, which costs the same either way.
-consteval int stream_tokens(Scheme s) {
+constexpr int stream_tokens(Scheme s) {
   const SchemeTraits t = traits_of(s);
   if (t.code_bits == 8) return INT32_MAX;
   return (t.code_bits == 4 && !t.codebook && t.sub_cols == 0 ? 3 : 2) * kTileTokens;
@@ -38,7 +38,7 @@ struct [[gnu::may_alias]] Quad {  // four activations
   return _mm256_castsi256_ps(broadcast(p));
 }
 
-consteval Prefetch prefetch_for(Scheme s, int tokens) {  // measured on Zen 4
+constexpr Prefetch prefetch_for(Scheme s, int tokens) {  // measured on Zen 4
   switch (traits_of(s).code_bits) {
     case 4: return tokens == 1 ? Prefetch::none : Prefetch::both;
     case 8: return tokens <= 2 ? Prefetch::none : Prefetch::both;
@@ -295,6 +295,7 @@ template <Scheme S, int T, class Codes>
   constexpr int quads = kRunCols<S> / 4;
   constexpr int runs = kSpanCols / kRunCols<S>;  // of a span
   constexpr int subs = kSpanCols / traits_of(S).sub_cols;
+  constexpr size_t sums_of_subs = words(S);
   for (size_t s = 0; s < steps; ++s, records += R::kBytes) {
     const R record{records};
     const uint8_t* unit = unit_at<S>(w, s);
@@ -308,7 +309,7 @@ template <Scheme S, int T, class Codes>
       const auto run = [&]<int kRun>(std::integral_constant<int, kRun>) {
         __m256i products[T][2];
         if constexpr (kIsCentred<S>)
-          for (int t = 0; t < T; ++t)
+          for (size_t t = 0; t < T; ++t)
             products[t][0] = products[t][1] = broadcast(record.word(0, t, runs * j + kRun));
         multiply<T, kRun * quads, quads, !kIsCentred<S>, R::kStride>(
             codes, span, record.codes(j), products);
@@ -329,7 +330,7 @@ template <Scheme S, int T, class Codes>
         if constexpr (minimum) {
           __m256i correction = _mm256_setzero_si256();
 #pragma GCC unroll 4
-          for (size_t j = 0; j < words(S); ++j)
+          for (size_t j = 0; j < sums_of_subs; ++j)
             correction = _mm256_add_epi32(
                 correction, _mm256_madd_epi16(load(sub.pairs[j] + 8 * h),
                                               broadcast(record.word(0, t, j))));

@@ -10,9 +10,9 @@ namespace farthing::FARTHING_ISA::sweeps {
 inline constexpr int kTileTokens = 8;
 
 // Unpacking hides behind the products, which wait for two pipes only; decoding sub-scales does not.
-consteval int stream_tokens(Scheme s) { return traits_of(s).sub_cols == 0 ? INT32_MAX : 64; }
+constexpr int stream_tokens(Scheme s) { return traits_of(s).sub_cols == 0 ? INT32_MAX : 64; }
 
-consteval Prefetch prefetch_for(Scheme s, int tokens) {  // measured on Zen 4
+constexpr Prefetch prefetch_for(Scheme s, int tokens) {  // measured on Zen 4
   switch (traits_of(s).code_bits) {
     case 4: return tokens == 1 ? Prefetch::none : Prefetch::both;
     case 8: return tokens <= 4 ? Prefetch::none : Prefetch::both;
@@ -61,7 +61,7 @@ template <int T, int kFirstPair, int kPairs, size_t kStride, class Codes>
   return _mm512_fmadd_ps(p, _mm512_cvtepi32_ps(isum), acc);
 }
 
-consteval int zero_of(Scheme s) {
+constexpr int zero_of(Scheme s) {
   const SchemeTraits t = traits_of(s);
   return t.code_bits == 8 || t.codebook ? 128 : t.zero;  // they are made unsigned
 }
@@ -69,10 +69,10 @@ consteval int zero_of(Scheme s) {
 // Words of a record: one-level, -zero * asum, which takes off the zero point, or asum where there
 // is none; q6_k, the same per 16 columns; q4_k and q5_k, sums of 32 activations as int16, two to a
 // word.
-consteval int words(Scheme s) {
+constexpr int words(Scheme s) {
   return traits_of(s).sub_cols == 0 ? 1 : traits_of(s).minimum ? 4 : 16;
 }
-consteval int code_bytes(Scheme) { return 1; }
+constexpr int code_bytes(Scheme) { return 1; }
 
 template <Scheme S>
 [[gnu::always_inline]] inline void prepare_span(const int8_t* codes, uint8_t* to) {

@@ -9,7 +9,7 @@
 
 namespace farthing::FARTHING_ISA::sweeps {
 
-consteval SchemeTraits traits_of(Scheme s) { return kTraits[static_cast<int>(s)]; }
+constexpr SchemeTraits traits_of(Scheme s) { return kTraits[static_cast<int>(s)]; }
 
 // Weights are taken in steps: a unit, or as many spans of a whole-row unit as share an activation
 // scale. A step is one activation group, or two of 16 columns.
