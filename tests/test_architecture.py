@@ -23,16 +23,20 @@ ALLOWED: dict[str, set[str]] = {
     "download": set(),
     "catalog": {"download"},
     "models": {"files", "program", "quantization", "tokenization"},
+    "packing": {"files", "models", "program", "quantization"},
     "engine": {"models", "program", "sampling", "tokenization"},
     "llm": {"catalog", "engine", "models", "program", "sampling", "tokenization"},
     "evaluation": {"engine", "models", "program", "tokenization"},
+    "bench": {"engine", "llm", "models", "program", "quantization", "sampling"},
     "cli": {
+        "bench",
         "catalog",
         "download",
         "engine",
         "evaluation",
         "llm",
         "models",
+        "packing",
         "program",
         "quantization",
         "sampling",
@@ -43,10 +47,14 @@ ALLOWED: dict[str, set[str]] = {
 ANYWHERE = {"errors", "config", "machine"}
 NATIVE_IMPORTERS = {
     "program/native.py",
-    "program/native_matrix.py",
+    "program/emission.py",
+    "program/weights.py",
+    "quantization/rounding.py",
     "sampling/",
     "tokenization/sentencepiece_core.py",
     "machine.py",
+    "bench/limits.py",
+    "bench/random_weights.py",
     "cli/doctor/",
 }
 PURE = {"engine/request.py", "engine/block_pool.py", "engine/scheduler.py"}

@@ -84,6 +84,7 @@ def test_hardware_threads_of_one_core_count_once(tree: Tree) -> None:
     assert machine.physical_cores(tuple(range(8)), tree.root) == 4
     assert machine.physical_cores((0, 1, 4), tree.root) == 2
     assert machine.default_threads(tree.root) == 4
+    assert machine.usable_cpus(tree.root) == 8
 
 
 def test_cpus_without_a_topology_are_cores(tree: Tree) -> None:
@@ -100,6 +101,7 @@ def test_v2_quota_bounds_the_threads(tree: Tree, quota: str, threads: int) -> No
     assert limits.versions == (2,)
     assert limits.cpus == int(quota.split()[0]) / 100000
     assert machine.default_threads(tree.root) == threads
+    assert machine.usable_cpus(tree.root) == threads
 
 
 def test_v2_limits_of_a_parent_hold_for_its_children(tree: Tree) -> None:

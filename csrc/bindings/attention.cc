@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -19,10 +20,13 @@ using namespace farthing;
 namespace {
 
 KvLayout layout_of(const std::string& kv_type, int32_t layers, int32_t kv_heads, int32_t head_dim) {
-  require(kv_type == "f16" || kv_type == "f32", "kv_type must be f16 or f32");
+  require(kv_type == "f16" || kv_type == "f32" || kv_type == "i8",
+          "kv_type must be f16, f32 or i8");
   require(layers > 0 && kv_heads > 0 && head_dim > 0 && head_dim % 16 == 0,
           "head_dim must be a multiple of 16, counts positive");
-  return {kv_type == "f16" ? KvType::f16 : KvType::f32, layers, kv_heads, head_dim};
+  const KvType type =
+      kv_type == "f16" ? KvType::f16 : (kv_type == "f32" ? KvType::f32 : KvType::i8);
+  return {type, layers, kv_heads, head_dim};
 }
 
 // Workspace that shows misuse: NaN before the first call, and a margin that must stay as it is.
@@ -79,9 +83,10 @@ class TestPool {
   }
 
   // q: (tokens, heads, head_dim) of positions position, position + 1, ...; tiles: rows per call.
+  // parts: into how many, at most, each tile is cut; 0 for the undivided kernel.
   OutArray<float> attend(int32_t layer, InArray<int32_t, 1> block_table, int32_t position,
                          InArray<float, 3> q, float scale, float softcap, int32_t window,
-                         const std::vector<int32_t>& tiles) {
+                         const std::vector<int32_t>& tiles, int32_t parts) {
     check_layer(layer);
     const int32_t tokens = static_cast<int32_t>(q.shape(0));
     const AttentionShape shape = {static_cast<int32_t>(q.shape(1)), layout_.num_kv_heads,
@@ -102,8 +107,11 @@ class TestPool {
       require(rows > 0 && row + rows <= tokens, "tiles must add up to the tokens");
       for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
         const AttentionTile tile = {block_table.data(), position + row, row, rows, head};
-        kernels_.attend(shape, layout_, bytes_.data(), layer, tile, q.data(), stride, out.data(),
-                        stride, scratch.get());
+        if (parts > 0)
+          attend_in_parts(shape, layer, tile, parts, q.data(), out.data(), stride, scratch.get());
+        else
+          kernels_.attend(shape, layout_, bytes_.data(), layer, tile, q.data(), stride,
+                          out.data(), stride, scratch.get());
       }
       row += rows;
     }
@@ -113,6 +121,23 @@ class TestPool {
   }
 
  private:
+  // The last parts first; those past `most` go to the first.
+  void attend_in_parts(const AttentionShape& shape, int32_t layer, const AttentionTile& tile,
+                       int32_t most, const float* q, float* out, size_t stride, void* scratch) {
+    const SpanRange spans = visible_spans(tile, shape.window);
+    const int32_t count = std::min(most, spans.count());
+    const size_t floats = attention_part_floats(shape, tile.num_rows);
+    const Scratch memory(static_cast<size_t>(count) * floats * sizeof(float));
+    float* parts = static_cast<float*>(memory.get());
+    for (int32_t part = count - 1; part >= 0; --part) {
+      const int32_t last = spans.end - count + part;
+      kernels_.attend_spans(shape, layout_, bytes_.data(), layer, tile,
+                            {part == 0 ? spans.begin : last, last + 1}, q, stride,
+                            parts + static_cast<size_t>(part) * floats, scratch);
+    }
+    kernels_.merge_parts(shape, tile, parts, count, floats, out, stride);
+    if (!memory.intact()) throw std::runtime_error("attend_spans wrote past its part");
+  }
   void check_layer(int32_t layer) const {
     require(layer >= 0 && layer < layout_.num_layers, "no such layer");
   }
@@ -186,5 +211,5 @@ FARTHING_BIND(attention) {
            nb::arg("k"), nb::arg("v"), ComputeGuard())
       .def("attend", &TestPool::attend, nb::arg("layer"), nb::arg("block_table"),
            nb::arg("position"), nb::arg("q"), nb::arg("scale"), nb::arg("softcap"),
-           nb::arg("window"), nb::arg("tiles"), ComputeGuard());
+           nb::arg("window"), nb::arg("tiles"), nb::arg("parts") = 0, ComputeGuard());
 }

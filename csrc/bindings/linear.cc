@@ -261,6 +261,15 @@ FARTHING_BIND(linear) {
            "The packed memory (nbytes), read-only and not copied; nothing may be packed while it is "
            "in use.")
       .def(
+          "fill_packed",
+          [](Matrix& self, size_t offset, Packed packed) {
+            nb::gil_scoped_release release;
+            self.fill_packed(offset, packed.data(), packed.shape(0));
+          },
+          "offset"_a, "packed"_a,
+          "Copy a part of what packed_bytes() gave to its place in this matrix. Threads may fill "
+          "disjoint parts at once. Raises ValueError for bytes that are not within it.")
+      .def(
           "first_nonfinite",
           [](const Matrix& self) {
             nb::gil_scoped_release release;
@@ -268,6 +277,9 @@ FARTHING_BIND(linear) {
           },
           "(row, column) of a weight, or of the group of a scale or minimum, that is a NaN or an "
           "infinity; None if all are finite.")
+      .def("copied", &Matrix::copied, nb::call_guard<nb::gil_scoped_release>(),
+           "The same matrix with its packed bytes in new memory: on huge pages, spread over memory "
+           "nodes. Threads may copy several matrices at once.")
       .def("dequantize", &dequantize, "first"_a, "count"_a, "isa"_a = nb::none(),
            ComputeGuard(),
            "Rows first.. as float32 (count, cols), bit for bit the checkpoint format's values.")

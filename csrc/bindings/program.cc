@@ -5,12 +5,14 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <variant>
 
 #include "bindings/registry.h"
 #include "core/kv_pool.h"
@@ -22,17 +24,21 @@ namespace {
 
 using IntVector = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using IntMatrix = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using FloatVector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using TokenVector = nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using FloatMatrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using PyExpertStack = std::tuple<std::vector<std::shared_ptr<Matrix>>, int32_t>;
 using PySegment = std::tuple<std::shared_ptr<Matrix>, std::vector<float>, int32_t>;
+using PyHeadLinear = std::tuple<int32_t, PySegment>;   // x, segment
+using PyHeadNumber = std::tuple<std::string, float>;   // scale or softcap, its number
+using PyHeadOp = std::variant<PyHeadLinear, PyHeadNumber>;
 
 RowKind row_kind(const std::string& name) {
   if (name == "T") return RowKind::tokens;
   if (name == "R") return RowKind::logits;
   if (name == "H") return RowKind::hidden;
   if (name == "E") return RowKind::routed;
-  throw std::invalid_argument("rows='" + name + "' must be T, R, H or E");
+  if (name == "K") return RowKind::kept;
+  throw std::invalid_argument("rows='" + name + "' must be T, R, H, E or K");
 }
 
 Activation activation(const std::string& name) {
@@ -41,10 +47,22 @@ Activation activation(const std::string& name) {
   throw std::invalid_argument("activation='" + name + "' must be silu or gelu_tanh");
 }
 
+Program::Segment segment(PySegment given) {
+  auto& [matrix, bias, rounded] = given;
+  return {std::move(matrix), std::move(bias), rounded};
+}
+
+HeadStage::Kind head_kind(const std::string& name) {
+  if (name == "scale") return HeadStage::Kind::scale;
+  if (name == "softcap") return HeadStage::Kind::softcap;
+  throw std::invalid_argument("head op '" + name + "' must be scale or softcap");
+}
+
 KvType kv_type(const std::string& name) {
   if (name == "fp16") return KvType::f16;
   if (name == "fp32") return KvType::f32;
-  throw std::invalid_argument("dtype='" + name + "' must be fp16 or fp32");
+  if (name == "int8") return KvType::i8;
+  throw std::invalid_argument("dtype='" + name + "' must be fp16, fp32 or int8");
 }
 
 void require(bool good, const char* name, int64_t value, const std::string& right) {
@@ -114,6 +132,9 @@ void check_indices(const Step& step, const Program& program, const KvPool& kv) {
   for (int32_t i = 0; i < step.num_logit_rows; ++i)
     require(step.logit_rows[i] >= 0 && step.logit_rows[i] < step.num_tokens, "logit_rows",
             step.logit_rows[i], "a row of the step");
+  for (int32_t i = 0; i < step.num_argmax_rows; ++i)
+    require(step.argmax_rows[i] >= 0 && step.argmax_rows[i] < step.num_tokens, "argmax_rows",
+            step.argmax_rows[i], "a row of the step");
   for (int32_t i = 0; i < step.num_hidden_rows; ++i)
     require(step.hidden_rows[i] >= 0 && step.hidden_rows[i] < step.num_tokens, "hidden_rows",
             step.hidden_rows[i], "a row of the step");
@@ -121,8 +142,8 @@ void check_indices(const Step& step, const Program& program, const KvPool& kv) {
 
 void run(Program& program, ThreadPool& pool, KvPool& kv, const IntVector& tokens,
          const IntVector& positions, const IntVector& row_offsets, const IntMatrix& block_tables,
-         const IntVector& logit_rows, const IntVector& hidden_rows,
-         std::vector<FloatMatrix> outputs) {
+         const IntVector& logit_rows, const IntVector& argmax_rows, const IntVector& hidden_rows,
+         std::vector<FloatMatrix> outputs, const TokenVector& argmax) {
   Step step{};
   step.num_tokens = static_cast<int32_t>(tokens.shape(0));
   step.tokens = tokens.data();
@@ -140,6 +161,13 @@ void run(Program& program, ThreadPool& pool, KvPool& kv, const IntVector& tokens
   step.table_stride = static_cast<int32_t>(block_tables.shape(1));
   step.num_logit_rows = static_cast<int32_t>(logit_rows.shape(0));
   step.logit_rows = logit_rows.data();
+  step.num_argmax_rows = static_cast<int32_t>(argmax_rows.shape(0));
+  step.argmax_rows = argmax_rows.data();
+  require(argmax.shape(0) == argmax_rows.shape(0), "argmax", static_cast<int64_t>(argmax.shape(0)),
+          std::to_string(step.num_argmax_rows) + " entries");
+  require(step.num_argmax_rows == 0 || program.has_head(), "argmax_rows", step.num_argmax_rows,
+          "empty for a program without a head");
+  step.argmax_tokens = argmax.data();
   step.num_hidden_rows = static_cast<int32_t>(hidden_rows.shape(0));
   step.hidden_rows = hidden_rows.data();
   step.experts_per_token = program.experts_per_token();
@@ -169,11 +197,6 @@ void run(Program& program, ThreadPool& pool, KvPool& kv, const IntVector& tokens
 
 FARTHING_BIND(program) {
   using namespace farthing;
-  nb::class_<ThreadPool>(m, "ThreadPool")
-      .def(nb::init<int, bool>(), nb::arg("num_threads"), nb::arg("spin"))
-      .def_prop_ro("num_threads", &ThreadPool::num_threads)
-      .def_prop_ro("spin", &ThreadPool::spin);
-
   nb::class_<KvPool>(m, "KvPool")
       .def("__init__",
            [](KvPool* self, const std::string& dtype, int32_t num_layers, int32_t num_kv_heads,
@@ -223,8 +246,7 @@ FARTHING_BIND(program) {
       .def("linear",
            [](Program& p, int32_t x, std::vector<PySegment> segments, int32_t add, int32_t out) {
              std::vector<Program::Segment> list;
-             for (auto& [matrix, bias, rounded] : segments)
-               list.push_back({std::move(matrix), std::move(bias), rounded});
+             for (PySegment& given : segments) list.push_back(segment(std::move(given)));
              p.linear(x, std::move(list), add, out);
            })
       .def("attention",
@@ -245,6 +267,20 @@ FARTHING_BIND(program) {
               std::vector<int32_t> rounded) {
              p.gated(x, activation(name), {values, std::move(rounded)});
            })
+      .def("head",
+           [](Program& p, int32_t start, std::vector<PyHeadOp> ops, int32_t out) {
+             std::vector<Program::HeadOp> list;
+             for (PyHeadOp& op : ops) {
+               if (PyHeadLinear* linear = std::get_if<PyHeadLinear>(&op)) {
+                 auto& [x, given] = *linear;
+                 list.emplace_back(Program::HeadLinear{x, segment(std::move(given))});
+               } else {
+                 const auto& [kind, number] = std::get<PyHeadNumber>(op);
+                 list.emplace_back(Program::HeadNumber{head_kind(kind), number});
+               }
+             }
+             p.head(start, std::move(list), out);
+           })
       .def("route", &Program::route)
       .def("expert_linear",
            [](Program& p, int32_t x, std::vector<PyExpertStack> stacks, int32_t out) {
@@ -261,12 +297,12 @@ FARTHING_BIND(program) {
       .def("set_profiling", &Program::set_profiling, nb::arg("on"))
       .def("profile",
            [](const Program& p) {
-             std::vector<std::tuple<std::string, size_t, double>> list;
+             std::vector<std::tuple<std::string, size_t, double, int32_t>> list;
              for (const Program::Timing& t : p.profile())
-               list.emplace_back(t.name, t.weight_bytes, t.seconds);
+               list.emplace_back(t.name, t.weight_bytes, t.seconds, t.tiles);
              return list;
            })
       .def("run", &run, nb::arg("pool"), nb::arg("kv"), nb::arg("tokens"), nb::arg("positions"),
            nb::arg("row_offsets"), nb::arg("block_tables"), nb::arg("logit_rows"),
-           nb::arg("hidden_rows"), nb::arg("outputs"));
+           nb::arg("argmax_rows"), nb::arg("hidden_rows"), nb::arg("outputs"), nb::arg("argmax"));
 }

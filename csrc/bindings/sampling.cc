@@ -77,6 +77,28 @@ FARTHING_BIND(sampling) {
       nb::arg("min_p") = 0.0f, nb::arg("typical_p") = 1.0, nb::arg("allowed") = nb::none(),
       nb::arg("edits") = Edits(), ComputeGuard());
   m.def(
+      "greedy_by_pieces",
+      [](const std::string& isa, Row logits, const std::vector<int32_t>& ends, bool apart) {
+        const SamplingKernels& kernels = sampling_kernels(isa_argument(isa));
+        const int32_t width = width_of(logits);
+        RowBest best;
+        int32_t begin = 0;
+        for (const int32_t end : ends) {
+          require(end >= begin && end <= width, "ends must ascend, up to the width");
+          RowBest piece = apart ? RowBest{} : best;
+          kernels.see_columns(logits.data() + begin, end - begin, begin, piece);
+          if (apart)
+            join(best, piece);
+          else
+            best = piece;
+          begin = end;
+        }
+        return greedy_token(best);
+      },
+      nb::arg("isa"), nb::arg("logits"), nb::arg("ends"), nb::arg("apart"), ComputeGuard(),
+      "What choose gives a greedy row, from the pieces that end at `ends`: seen one after the "
+      "other, or apart and then joined.");
+  m.def(
       "kept_tokens",
       [](const std::string& isa, Row logits, float temperature, int32_t top_k, double top_p,
          float min_p, double typical_p, const Mask& allowed, const Edits& edits) {

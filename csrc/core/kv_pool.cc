@@ -28,10 +28,9 @@ KvPool::KvPool(KvType type, int32_t num_layers, int32_t num_kv_heads, int32_t he
   if (num_blocks <= 0)
     throw std::invalid_argument("num_blocks=" + std::to_string(num_blocks) + " must be positive");
   // As layout_.block_bytes(), which trusts its sizes.
-  const size_t kv_planes = checked_product({2, static_cast<size_t>(num_layers),
-                                            static_cast<size_t>(num_kv_heads)});
-  memory_ = AlignedBuffer(
-      checked_product({layout_.plane_bytes(), kv_planes, static_cast<size_t>(num_blocks)}));
+  memory_ = AlignedBuffer(checked_product({layout_.head_bytes(), static_cast<size_t>(num_layers),
+                                           static_cast<size_t>(num_kv_heads),
+                                           static_cast<size_t>(num_blocks)}));
 }
 
 }  // namespace farthing

@@ -5,9 +5,9 @@
 // compiled for one instruction set can be linked into another's place.
 //
 //   Lanes     load, load_first, store, store_first, broadcast, + - * /, fma, maximum, sum, largest,
-//             sum_of_rows, largest_of_rows; store of Half rounds to nearest even, beyond the range
-//             to infinity
-//   IntLanes  load_ints, store_ints, broadcast_int, iota, + - & | ^, shifts, multiply_wide, as_int, as_float,
+//             sum_of_rows, largest_of_rows; load also of Half and int8; store of Half rounds to
+//             nearest even, beyond the range to infinity
+//   IntLanes  load_ints, store_ints, store_bytes (of values in -128..127), broadcast_int, iota, + - & | ^, shifts, multiply_wide, as_int, as_float,
 //             round_to_int, to_float
 //   Mask      less, not_less, equal, unordered, first_lanes, |, and_not, select, keep, mask_bits,
 //             mask_of (bit i of its low 16 is lane i)

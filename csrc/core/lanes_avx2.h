@@ -36,6 +36,13 @@ FARTHING_INLINE Lanes load(const Half* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
+FARTHING_INLINE Lanes load(const int8_t* p) {
+  const auto eight = [](const int8_t* from) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+  };
+  return {eight(p), eight(p + 8)};
+}
 FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
   const Mask m = first_lanes(count);
   // The upper address is formed only where it exists.
@@ -137,6 +144,12 @@ FARTHING_INLINE IntLanes load_ints(const uint32_t* p) {
 FARTHING_INLINE void store_ints(uint32_t* p, IntLanes x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.low);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.high);
+}
+FARTHING_INLINE void store_bytes(int8_t* p, IntLanes x) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.low, x.high), 0xd8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(p),
+      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
 FARTHING_INLINE IntLanes operator+(IntLanes a, IntLanes b) {
   return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};

@@ -36,6 +36,10 @@ FARTHING_INLINE Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
 FARTHING_INLINE Lanes load(const Half* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+FARTHING_INLINE Lanes load(const int8_t* p) {
+  return {_mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
 FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
   return {_mm512_maskz_loadu_ps(first_lanes(count).v, p)};
 }
@@ -108,6 +112,9 @@ FARTHING_INLINE IntLanes iota() {
 }
 FARTHING_INLINE IntLanes load_ints(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
 FARTHING_INLINE void store_ints(uint32_t* p, IntLanes x) { _mm512_storeu_si512(p, x.v); }
+FARTHING_INLINE void store_bytes(int8_t* p, IntLanes x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
+}
 FARTHING_INLINE IntLanes operator+(IntLanes a, IntLanes b) { return {_mm512_add_epi32(a.v, b.v)}; }
 FARTHING_INLINE IntLanes operator-(IntLanes a, IntLanes b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 FARTHING_INLINE IntLanes operator&(IntLanes a, IntLanes b) { return {_mm512_and_si512(a.v, b.v)}; }

@@ -53,6 +53,13 @@ FARTHING_INLINE Lanes load(const Half* p) {
       vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p) + 4 * i)));
   return r;
 }
+FARTHING_INLINE Lanes load(const int8_t* p) {
+  const int8x16_t bytes = vld1q_s8(p);
+  const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
+  const auto four = [](int16x4_t x) { return vcvtq_f32_s32(vmovl_s16(x)); };
+  return {{four(vget_low_s16(low)), four(vget_high_s16(low)), four(vget_low_s16(high)),
+           four(vget_high_s16(high))}};
+}
 FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
   alignas(16) float all[16] = {};
   for (int32_t i = 0; i < count; ++i) all[i] = p[i];
@@ -161,6 +168,14 @@ FARTHING_INLINE IntLanes load_ints(const uint32_t* p) {
 }
 FARTHING_INLINE void store_ints(uint32_t* p, IntLanes x) {
   FARTHING_EACH_QUARTER vst1q_u32(p + 4 * i, x.v[i]);
+}
+FARTHING_INLINE void store_bytes(int8_t* p, IntLanes x) {
+  const auto narrow = [](uint32x4_t low, uint32x4_t high) {
+    return vcombine_u16(vmovn_u32(low), vmovn_u32(high));
+  };
+  const uint8x16_t bytes = vcombine_u8(vmovn_u16(narrow(x.v[0], x.v[1])),
+                                       vmovn_u16(narrow(x.v[2], x.v[3])));
+  vst1q_s8(p, vreinterpretq_s8_u8(bytes));
 }
 FARTHING_INLINE IntLanes operator+(IntLanes a, IntLanes b) {
   FARTHING_EACH_QUARTER a.v[i] = vaddq_u32(a.v[i], b.v[i]);

@@ -51,6 +51,11 @@ FARTHING_INLINE Lanes load(const Half* p) {
   FARTHING_EACH_LANE r.v[i] = from_half(p[i].bits);
   return r;
 }
+FARTHING_INLINE Lanes load(const int8_t* p) {
+  Lanes r;
+  FARTHING_EACH_LANE r.v[i] = static_cast<float>(p[i]);
+  return r;
+}
 FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
   Lanes r;
   FARTHING_EACH_LANE r.v[i] = i < count ? p[i] : 0.0f;
@@ -129,6 +134,9 @@ FARTHING_INLINE IntLanes load_ints(const uint32_t* p) {
   return r;
 }
 FARTHING_INLINE void store_ints(uint32_t* p, IntLanes x) { std::memcpy(p, x.v, sizeof x.v); }
+FARTHING_INLINE void store_bytes(int8_t* p, IntLanes x) {
+  FARTHING_EACH_LANE p[i] = static_cast<int8_t>(x.v[i]);
+}
 FARTHING_INLINE IntLanes operator+(IntLanes a, IntLanes b) {
   FARTHING_EACH_LANE a.v[i] += b.v[i];
   return a;

@@ -1,6 +1,7 @@
 #include "core/matrix.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -87,6 +88,14 @@ uint8_t* Matrix::writable() const {
   return memory_.get();
 }
 
+Matrix Matrix::copied() const {
+  Matrix copy = *this;
+  copy.memory_ = allocate_weights(nbytes());
+  std::memcpy(copy.memory_.get(), packed_.get(), nbytes());
+  copy.packed_ = copy.memory_;
+  return copy;
+}
+
 void Matrix::check_rows(int64_t first_row, int64_t count) const {
   if (first_row < 0 || count < 0 || first_row > rows_ || count > rows_ - first_row)
     throw std::invalid_argument("rows " + std::to_string(first_row) + " to " +
@@ -129,6 +138,14 @@ void Matrix::pack_codes(int64_t first_row, int64_t count, const uint8_t* codes,
   }
   farthing::pack_codes(scheme_, cols_, writable(), static_cast<int32_t>(first_row),
                        static_cast<int32_t>(count), codes, scales, minimums);
+}
+
+void Matrix::fill_packed(size_t offset, const uint8_t* bytes, size_t count) {
+  if (offset > nbytes() || count > nbytes() - offset)
+    throw std::invalid_argument("bytes " + std::to_string(offset) + " to " +
+                                std::to_string(offset + count) + " of packed memory of " +
+                                std::to_string(nbytes()));
+  std::memcpy(writable() + offset, bytes, count);
 }
 
 Scheme parse_scheme(std::string_view name) {

@@ -34,6 +34,13 @@ class Matrix {
   void pack_codes(int64_t first_row, int64_t count, const uint8_t* codes, const uint16_t* scales,
                   const uint16_t* minimums);
 
+  // The same matrix with its packed bytes in memory of the first constructor's kind. Throws
+  // std::bad_alloc.
+  Matrix copied() const;
+  // Copies packed bytes to `offset` of the packed memory. Threads may fill disjoint parts at once.
+  // Throws std::invalid_argument.
+  void fill_packed(size_t offset, const uint8_t* bytes, size_t count);
+
   // Throws std::invalid_argument, with all numbers, if the rows do not exist.
   void check_rows(int64_t first_row, int64_t count) const;
 

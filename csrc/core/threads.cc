@@ -1,8 +1,9 @@
 #include "core/threads.h"
 
-
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -13,44 +14,40 @@
 namespace farthing {
 namespace {
 
-// About 50 microseconds of pauses: longer than any gap between the ops of a step, short enough
-// that an idle server costs nothing.
-constexpr int kSpins = 2000;
+// A look at the clock costs as much as a pause or two.
+constexpr int kLooksPerClock = 64;
+// Most stages end within the first: a thread that waits longer lets others have the processor, if
+// there are any. The second outlasts what Python does between two passes of a running stream
+// (bench/LOG.md), so that only an idle server's threads sleep.
+constexpr std::chrono::microseconds kKeepProcessor{50};
+constexpr std::chrono::microseconds kStayAwake{1000};
 
-void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old, int spins) {
-  for (int i = 0; i < spins; ++i) {
-    if (value.load(std::memory_order_acquire) != old) return;
-    pause();
-  }
-  while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
+// Threads that find no tile may have taken the count below none, each once.
+constexpr uint32_t kNone = 2 * ThreadPool::kMaxThreads;
+
+uint64_t claim_word(uint32_t number, int32_t tiles) {
+  return (uint64_t{number} << 32) | (kNone + static_cast<uint32_t>(tiles));
+}
+uint32_t number_of(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+int32_t tiles_left(uint64_t word) {
+  const uint32_t low = static_cast<uint32_t>(word);
+  return low > kNone ? static_cast<int32_t>(low - kNone) : 0;
 }
 
-int checked_thread_count(int n) {
-  if (n < 1 || n > ThreadPool::kMaxThreads)
-    throw std::invalid_argument("num_threads=" + std::to_string(n) + " must be from 1 to " +
-                                std::to_string(ThreadPool::kMaxThreads));
-  return n;
+int checked(const char* name, int value, int most) {
+  if (value < 1 || value > most)
+    throw std::invalid_argument(std::string(name) + "=" + std::to_string(value) +
+                                " must be from 1 to " + std::to_string(most));
+  return value;
 }
 
 }  // namespace
 
-void Barrier::wait() {
-  const uint32_t generation = generation_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    generation_.fetch_add(1, std::memory_order_release);
-    generation_.notify_all();
-  } else {
-    wait_for_change(generation_, generation, spins_);
-  }
-}
-
-ThreadPool::ThreadPool(int num_threads, bool spin)
-    : num_threads_(checked_thread_count(num_threads)),
-      spins_(spin ? kSpins : 0),
+ThreadPool::ThreadPool(int num_threads, int cpus)
+    : num_threads_(checked("num_threads", num_threads, kMaxThreads)),
+      cpus_(checked("cpus", cpus, INT32_MAX)),
       owner_pid_(getpid()),
-      barrier_(num_threads, spins_),
-      finished_(num_threads, spins_) {
+      claims_(claim_word(0, 0)) {
   workers_.reserve(static_cast<size_t>(num_threads - 1));
   for (int i = 1; i < num_threads; ++i) {
     try {
@@ -74,33 +71,142 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::stop() {
   stopping_.store(true, std::memory_order_relaxed);
-  start_.fetch_add(1, std::memory_order_release);
-  start_.notify_all();
+  claims_.store(claim_word(number_of(claims_.load(std::memory_order_relaxed)) + 1, 0));
+  release(sleepers_.exchange(0), true);
   for (std::thread& worker : workers_) worker.join();
 }
 
 void ThreadPool::serve(int thread) {
   const FloatMode mode;
-  uint32_t seen = 0;
+  sleep_as_worker(0);
   for (;;) {
-    wait_for_change(start_, seen, spins_);
-    ++seen;
+    const uint32_t seen = play(thread);
     if (stopping_.load(std::memory_order_relaxed)) return;
-    (*work_)(thread);
-    finished_.wait();
+    const bool crowded = num_threads_ - asleep() > cpus_;
+    if (crowded || !spin(seen)) sleep_as_worker(seen);
   }
 }
 
-void ThreadPool::run(const std::function<void(int)>& work) {
+void ThreadPool::run(StagedWork& work, int32_t stages) {
   if (getpid() != owner_pid_)
     throw std::runtime_error("a model cannot be used in a forked child; load it there again");
   const std::lock_guard<std::mutex> lock(in_use_);
   const FloatMode mode;
   work_ = &work;
-  start_.fetch_add(1, std::memory_order_release);
-  start_.notify_all();
-  work(0);
-  finished_.wait();
+  stages_ = stages;
+  first_ = number_of(claims_.load(std::memory_order_relaxed)) + 1;
+  const uint32_t end = first_ + static_cast<uint32_t>(stages);
+  open(0);
+  for (;;) {
+    const uint32_t seen = play(0);
+    if (seen == end) return;
+    if (!spin(seen)) sleep_as_caller(seen);
+  }
+}
+
+// Runs tiles, of several stages if it comes so, until none can be claimed; returns the number of
+// the stage that had none.
+uint32_t ThreadPool::play(int thread) {
+  for (;;) {
+    uint64_t word = claims_.load(std::memory_order_acquire);
+    int32_t mine = 0, tiles = 0;
+    while (tiles_left(word) > 0) {
+      word = claims_.fetch_sub(1, std::memory_order_acq_rel);
+      const int32_t left = tiles_left(word);
+      if (left == 0) break;
+      // From here the stage cannot end before this tile is told in done_.
+      tiles = tiles_;
+      work_->run(static_cast<int32_t>(number_of(word) - first_), tiles - left, thread);
+      ++mine;
+      word = claims_.load(std::memory_order_acquire);
+    }
+    if (mine == 0) return number_of(word);
+    if (done_.fetch_add(mine, std::memory_order_acq_rel) + mine != tiles) return number_of(word);
+    open(static_cast<int32_t>(number_of(word) - first_) + 1);
+  }
+}
+
+// Opens the first stage from `stage` on that has tiles, or ends the run.
+void ThreadPool::open(int32_t stage) {
+  done_.store(0, std::memory_order_relaxed);
+  int32_t tiles = 0;
+  while (stage < stages_ && (tiles = work_->begin(stage)) == 0) ++stage;
+  tiles_ = tiles;
+  publish(first_ + static_cast<uint32_t>(stage), tiles);
+}
+
+// This and the two sleep functions: either the one who falls asleep sees the new stage or the one
+// who publishes it sees the sleeper, as all four accesses are in the one order of seq_cst.
+void ThreadPool::publish(uint32_t number, int32_t tiles) {
+  claims_.store(claim_word(number, tiles));
+  if (caller_sleeps_.load() != 0 && caller_sleeps_.exchange(0) != 0) caller_sleeps_.notify_one();
+  if (tiles > 1 && sleepers_.load() > 0) wake_workers(tiles);
+}
+
+// Whether another stage than `seen` came while it was worth waiting awake.
+bool ThreadPool::spin(uint32_t seen) const {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start{};
+  for (bool first = true;; first = false) {
+    for (int i = 0; i < kLooksPerClock; ++i) {
+      if (number_of(claims_.load(std::memory_order_acquire)) != seen) return true;
+      pause();
+    }
+    const Clock::time_point now = Clock::now();
+    if (first) start = now;
+    if (now - start > kStayAwake) return false;
+    if (now - start > kKeepProcessor) std::this_thread::yield();
+  }
+}
+
+void ThreadPool::sleep_as_caller(uint32_t seen) {
+  for (;;) {
+    caller_sleeps_.store(1);
+    if (number_of(claims_.load()) != seen) break;
+    caller_sleeps_.wait(1);
+  }
+  caller_sleeps_.store(0);
+}
+
+void ThreadPool::sleep_as_worker(uint32_t seen) {
+  int32_t sleepers = sleepers_.fetch_add(1) + 1;
+  if (number_of(claims_.load()) != seen) {
+    while (sleepers > 0)
+      if (sleepers_.compare_exchange_weak(sleepers, sleepers - 1)) return;
+    // All who sleep have been called, this one too.
+  }
+  uint32_t calls = calls_.load(std::memory_order_acquire);
+  for (;;) {
+    if (calls == 0) {
+      calls_.wait(0, std::memory_order_acquire);
+      calls = calls_.load(std::memory_order_acquire);
+    } else if (calls_.compare_exchange_weak(calls, calls - 1, std::memory_order_acq_rel)) {
+      return;
+    }
+  }
+}
+
+// As many as there are tiles and processors for, of those that sleep.
+void ThreadPool::wake_workers(int32_t tiles) {
+  int32_t sleepers = sleepers_.load();
+  for (;;) {
+    const int32_t awake = num_threads_ - sleepers;
+    const int32_t count = std::min(std::min(tiles, cpus_) - awake, sleepers);
+    if (count <= 0) return;
+    if (sleepers_.compare_exchange_weak(sleepers, sleepers - count)) {
+      release(count, count == sleepers);
+      return;
+    }
+  }
+}
+
+void ThreadPool::release(int32_t count, bool all) {
+  calls_.fetch_add(static_cast<uint32_t>(count), std::memory_order_acq_rel);
+  if (all) {
+    calls_.notify_all();
+  } else {
+    for (int32_t i = 0; i < count; ++i) calls_.notify_one();
+  }
 }
 
 }  // namespace farthing

@@ -1,66 +1,89 @@
-// A fixed team of threads that plays one function together and meets at barriers.
+// A fixed team of threads that plays work in stages together.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 namespace farthing {
 
-// Threads that wait spin for a while before they sleep.
-class Barrier {
+// A stage begins when all tiles of the one before it are done; its own tiles may run in any order,
+// on any threads, at once. Neither function may throw.
+class StagedWork {
  public:
-  Barrier(int32_t count, int spins) : count_(count), spins_(spins) {}
-  void wait();
+  // The number of tiles of a stage, 0 to skip it. Called once for each stage, in order, by whichever
+  // thread ended the one before, and sees all that was done there.
+  virtual int32_t begin(int32_t stage) = 0;
+  // thread: from 0 below num_threads(), not used by two tiles at once.
+  virtual void run(int32_t stage, int32_t tile, int thread) = 0;
 
- private:
-  const int32_t count_;
-  const int spins_;
-  alignas(64) std::atomic<int32_t> arrived_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};
+ protected:
+  ~StagedWork() = default;
 };
 
-// Hands out the numbers 0..n-1 to whichever thread asks next.
-struct alignas(64) TileCounter {
-  std::atomic<int32_t> next{0};
-};
-
+// Threads claim tiles as they get free. A stage waits for its tiles, never for threads: one that the
+// system has put aside, or not yet woken, holds nothing up unless it is inside a tile.
+//
+// A thread without a tile spins for a while, then sleeps. Of a team larger than `cpus` no more than
+// that many are awake, so that a waiting thread never takes the processor of a working one.
 class ThreadPool {
  public:
-  // num_threads includes the caller of run(). spin: whether a waiting thread keeps its CPU for a
-  // while; right only where every thread has a CPU of its own. Throws std::invalid_argument unless
-  // 1..kMaxThreads, std::runtime_error when the system refuses a thread.
-  ThreadPool(int num_threads, bool spin);
+  // num_threads includes the caller of run(). cpus: how many this process may use at once. Throws
+  // std::invalid_argument unless num_threads is 1..kMaxThreads and cpus positive,
+  // std::runtime_error when the system refuses a thread.
+  ThreadPool(int num_threads, int cpus);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   static constexpr int kMaxThreads = 1024;
   int num_threads() const { return num_threads_; }
-  bool spin() const { return spins_ > 0; }
-  // Calls work(thread) once on every thread, the caller being thread 0, in the fixed float mode;
-  // returns when all have ended. One caller at a time; a second waits. `work` must not throw.
-  // Throws std::runtime_error in a forked child, which has no workers.
-  void run(const std::function<void(int)>& work);
-  Barrier& barrier() { return barrier_; }  // for use inside `work` by all threads
+  int cpus() const { return cpus_; }
+  // How many threads can play at once; worth cutting work for.
+  int concurrency() const { return num_threads_ < cpus_ ? num_threads_ : cpus_; }
+  // Threads besides the caller's that sleep and use no CPU; a moment's truth.
+  int asleep() const { return sleepers_.load(std::memory_order_relaxed); }
+
+  // Plays stages 0..stages-1 in the fixed float mode, the caller being thread 0; returns when all
+  // are done. One caller at a time; a second waits. Throws std::runtime_error in a forked child,
+  // which has no workers.
+  void run(StagedWork& work, int32_t stages);
 
  private:
   void serve(int thread);
   void stop();
+  uint32_t play(int thread);
+  void open(int32_t stage);
+  void publish(uint32_t number, int32_t tiles);
+  bool spin(uint32_t seen) const;
+  void sleep_as_caller(uint32_t seen);
+  void sleep_as_worker(uint32_t seen);
+  void wake_workers(int32_t tiles);
+  void release(int32_t count, bool all);
 
   const int num_threads_;
-  const int spins_;
+  const int cpus_;
   const int owner_pid_;
   std::mutex in_use_;
-  Barrier barrier_;
-  Barrier finished_;
-  const std::function<void(int)>* work_ = nullptr;
-  alignas(64) std::atomic<uint32_t> start_{0};
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> workers_;
+
+  // Number of the stage in the high half, tiles not yet claimed (biased) in the low one. A number
+  // never comes back: stages of one run are numbered on from those of the last.
+  alignas(64) std::atomic<uint64_t> claims_;
+  alignas(64) std::atomic<int32_t> done_{0};  // tiles of the stage, told by threads that found no more
+
+  // Written between stages by the one thread that opens the next; whoever holds a tile may read.
+  alignas(64) StagedWork* work_ = nullptr;
+  int32_t stages_ = 0;
+  uint32_t first_ = 0;  // number of stage 0
+  int32_t tiles_ = 0;   // of the stage
+
+  alignas(64) std::atomic<int32_t> sleepers_{0};   // workers that have not been called
+  std::atomic<uint32_t> calls_{0};                 // to be taken by one sleeping worker each
+  std::atomic<uint32_t> caller_sleeps_{0};
 };
 
 }  // namespace farthing

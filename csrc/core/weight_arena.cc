@@ -5,6 +5,8 @@
 #include <mutex>
 #include <new>
 
+#include "core/memory_nodes.h"
+
 namespace farthing {
 namespace {
 
@@ -12,6 +14,13 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kMappingBytes = size_t{64} << 20;
 
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Any thread may read any weight, so where memory has several nodes each gets an equal part: their
+// bandwidths add up, and no node serves all processors.
+void place(void* data, size_t bytes) {
+  static const std::vector<int32_t> nodes = allowed_memory_nodes();
+  if (nodes.size() > 1) (void)interleave_pages(data, bytes, nodes);  // else they lie as they come
+}
 
 class Mapping {
  public:
@@ -23,6 +32,7 @@ class Mapping {
     data_ = reinterpret_cast<uint8_t*>(start);
     // Advice only: where huge pages are off, ordinary ones serve.
     (void)madvise(data_, bytes_, MADV_HUGEPAGE);
+    place(data_, bytes_);
   }
   ~Mapping() { munmap(base_, mapped_); }
   Mapping(const Mapping&) = delete;

@@ -7,7 +7,7 @@
 
 namespace farthing {
 
-// 64-byte aligned, zero, untouched until written: threads that pack it place its pages. Throws
+// 64-byte aligned, zero, spread over the memory nodes that the process may use. Throws
 // std::bad_alloc. Matrices share large mappings, so that also small ones lie on huge pages and none
 // wastes the rest of one; a mapping is returned to the system with its last matrix. Thread-safe.
 std::shared_ptr<uint8_t> allocate_weights(size_t bytes);

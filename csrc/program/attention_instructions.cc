@@ -47,31 +47,92 @@ void StoreKvInstruction::run(int32_t tile, const Step& step, uint8_t*) const {
   }
 }
 
-int32_t AttendInstruction::plan(const Step& step, int) {
+// Cuts a tile into its spans; or, where the memory for parts ends, into fewer, of which the first
+// has several. Leaves it whole where that would gain nothing.
+void AttendInstruction::share(const Work& whole, size_t& used) {
+  const size_t floats = attention_part_floats(shape_, whole.tile.num_rows);
+  const size_t stride = (floats + kLanes - 1) / kLanes * kLanes;
+  const int32_t room = static_cast<int32_t>(
+      std::min((AttentionParts::kFloats - used) / stride, size_t{INT32_MAX}));
+  const int32_t num_parts = std::min(whole.spans.count(), room);
+  if (num_parts < 2) {
+    work_.push_back(whole);
+    return;
+  }
+  const int32_t shared = static_cast<int32_t>(shared_.size());
+  shared_.push_back({used, stride, num_parts});
+  used += stride * static_cast<size_t>(num_parts);
+  const int32_t oldest = first_visible(whole.tile.position, shape_.window);
+  const int32_t end = whole.tile.position + whole.tile.num_rows;
+  for (int32_t part = 0; part < num_parts; ++part) {
+    const int32_t last = whole.spans.end - num_parts + part;
+    const SpanRange spans = {part == 0 ? whole.spans.begin : last, last + 1};
+    const int64_t keys = std::min(end, spans.end * kSpanTokens) -
+                         std::max(oldest, spans.begin * kSpanTokens);
+    work_.push_back({whole.tile, spans, shared, part, keys * whole.tile.num_rows});
+  }
+}
+
+int32_t AttendInstruction::plan(const Step& step, int threads) {
   // As many query rows as share the loads of a key well; the bits do not depend on it.
   constexpr int32_t kQueriesPerTile = 64;
   const int32_t heads_per_kv = shape_.num_heads / shape_.num_kv_heads;
   const int32_t tile_rows = std::clamp(kQueriesPerTile / heads_per_kv, 1, kMaxTileRows);
   tiles_.clear();
+  work_.clear();
+  shared_.clear();
+  int64_t total = 0;
   for (int32_t s = 0; s < step.num_sequences; ++s) {
     const int32_t* table = step.block_tables + static_cast<size_t>(step.table_stride) * s;
     const int32_t end = step.row_offsets[s + 1];
     for (int32_t row = step.row_offsets[s]; row < end; row += tile_rows)
-      for (int32_t head = 0; head < shape_.num_kv_heads; ++head)
-        tiles_.push_back(
-            {table, step.positions[row], row, std::min(tile_rows, end - row), head});
+      for (int32_t head = 0; head < shape_.num_kv_heads; ++head) {
+        const AttentionTile tile = {table, step.positions[row], row, std::min(tile_rows, end - row),
+                                    head};
+        const int64_t keys =
+            tile.position + tile.num_rows - first_visible(tile.position, shape_.window);
+        tiles_.push_back({tile, visible_spans(tile, shape_.window), -1, 0, keys * tile.num_rows});
+        total += tiles_.back().cost;
+      }
   }
-  // Long contexts first: what is left at the end is then short.
-  std::stable_sort(tiles_.begin(), tiles_.end(), [](const AttentionTile& a, const AttentionTile& b) {
-    return a.position > b.position;
-  });
-  return static_cast<int32_t>(tiles_.size());
+  // Shared are those that are more than a quarter of a thread's work, unless nearly all of it is
+  // in one span.
+  size_t used = 0;
+  for (const Work& tile : tiles_) {
+    const bool large = tile.cost * 4 * threads > total;
+    const bool long_context = tile.cost * 2 >= int64_t{3} * kSpanTokens * tile.tile.num_rows;
+    if (threads > 1 && large && long_context)
+      share(tile, used);
+    else
+      work_.push_back(tile);
+  }
+  if (unfinished_.size() < shared_.size())
+    unfinished_ = std::vector<std::atomic<int32_t>>(shared_.size());
+  for (size_t i = 0; i < shared_.size(); ++i)
+    unfinished_[i].store(shared_[i].num_parts, std::memory_order_relaxed);
+  // Much work first: what is left at the end is then short.
+  std::stable_sort(work_.begin(), work_.end(),
+                   [](const Work& a, const Work& b) { return a.cost > b.cost; });
+  return static_cast<int32_t>(work_.size());
 }
 
 void AttendInstruction::run(int32_t tile, const Step& step, uint8_t* scratch) const {
-  kernels_.attend(shape_, step.kv_layout, step.kv, layer_, tiles_[static_cast<size_t>(tile)],
-                  qkv_->data, static_cast<size_t>(qkv_->width), out_->data,
-                  static_cast<size_t>(out_->width), scratch);
+  const Work& work = work_[static_cast<size_t>(tile)];
+  const size_t q_stride = static_cast<size_t>(qkv_->width);
+  const size_t out_stride = static_cast<size_t>(out_->width);
+  if (work.shared < 0) {
+    kernels_.attend(shape_, step.kv_layout, step.kv, layer_, work.tile, qkv_->data, q_stride,
+                    out_->data, out_stride, scratch);
+    return;
+  }
+  const size_t index = static_cast<size_t>(work.shared);
+  const SharedTile& shared = shared_[index];
+  float* parts = parts_->memory.as<float>() + shared.offset;
+  kernels_.attend_spans(shape_, step.kv_layout, step.kv, layer_, work.tile, work.spans, qkv_->data,
+                        q_stride, parts + shared.stride * static_cast<size_t>(work.part), scratch);
+  if (unfinished_[index].fetch_sub(1, std::memory_order_acq_rel) == 1)
+    kernels_.merge_parts(shape_, work.tile, parts, shared.num_parts, shared.stride, out_->data,
+                         out_stride);
 }
 
 }  // namespace farthing

@@ -1,6 +1,7 @@
 // Rope table, rope with the KV store, and paged attention.
 #pragma once
 
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -74,23 +75,49 @@ class StoreKvInstruction : public Instruction {
   Tiling tiling_;
 };
 
+// Where threads leave the parts of tiles that they share: as much for a context of any length, and
+// touched only as far as there is something to share. One for all layers of a program.
+struct AttentionParts {
+  static constexpr size_t kFloats = size_t{2} << 20;
+  AlignedBuffer memory;
+};
+
+// Tiles are rows of a sequence against one kv head. Where there are too few of them for the
+// threads, those with long contexts are cut into their spans, and who finishes a tile's last part
+// merges them all: in the order of the contract, whoever computed which.
 class AttendInstruction : public Instruction {
  public:
   AttendInstruction(const AttentionKernels& kernels, const AttentionShape& shape, int32_t layer,
-                    const FloatBuffer* qkv, FloatBuffer* out)
-      : kernels_(kernels), shape_(shape), layer_(layer), qkv_(qkv), out_(out) {}
+                    AttentionParts* parts, const FloatBuffer* qkv, FloatBuffer* out)
+      : kernels_(kernels), shape_(shape), layer_(layer), parts_(parts), qkv_(qkv), out_(out) {}
   int32_t plan(const Step& step, int threads) override;
   void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
   size_t scratch_bytes() const override { return attention_scratch_bytes(shape_); }
   const char* name() const override { return "attend"; }
 
  private:
+  struct SharedTile {
+    size_t offset, stride;  // of its parts, in floats
+    int32_t num_parts;
+  };
+  struct Work {
+    AttentionTile tile;
+    SpanRange spans;
+    int32_t shared, part;  // index of a shared tile and which part this is; shared -1: all of it
+    int64_t cost;          // keys times rows
+  };
+
+  void share(const Work& whole, size_t& used);
+
   const AttentionKernels& kernels_;
   AttentionShape shape_;
   int32_t layer_;
+  AttentionParts* parts_;
   const FloatBuffer* qkv_;
   FloatBuffer* out_;
-  std::vector<AttentionTile> tiles_;
+  std::vector<Work> tiles_, work_;
+  std::vector<SharedTile> shared_;
+  mutable std::vector<std::atomic<int32_t>> unfinished_;  // parts of each shared tile
 };
 
 }  // namespace farthing

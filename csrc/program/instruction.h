@@ -62,8 +62,8 @@ class Instruction {
   virtual size_t weight_bytes() const { return 0; }  // packed weights that a pass reads
   // Called once before each pass by one thread; returns the number of tiles.
   virtual int32_t plan(const Step& step, int threads) = 0;
-  // Asked by each thread when the instruction begins: the planned number, unless earlier
-  // instructions of the pass decide it.
+  // Asked once when the instruction begins: the planned number, unless earlier instructions of the
+  // pass decide it.
   virtual int32_t tiles(int32_t planned) const { return planned; }
   // Called for each tile once. scratch: scratch_bytes() bytes of the calling thread's own.
   virtual void run(int32_t tile, const Step& step, uint8_t* scratch) const = 0;

@@ -1,22 +1,11 @@
 // A linear op over several stacked weight matrices that share their input.
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "core/matrix.h"
-#include "kernels/linear/linear.h"
-#include "program/instruction.h"
+#include "program/linear_tiles.h"
 
 namespace farthing {
-
-// One matrix of the stack. `rounded` is the input in the form its scheme needs, or null for the
-// float schemes.
-struct LinearSegment {
-  std::shared_ptr<const Matrix> matrix;
-  std::vector<float> bias;  // (rows) or empty
-  Int8Buffer* rounded;
-};
 
 class LinearInstruction : public Instruction {
  public:
@@ -30,7 +19,7 @@ class LinearInstruction : public Instruction {
  private:
   struct Tile {
     int32_t segment, first_output;
-    Range blocks, rows;
+    LinearTile part;
   };
 
   const LinearKernels& kernels_;

@@ -1,46 +1,24 @@
 #include "program/program.h"
 
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "core/checked_size.h"
+#include "program/buffer_checks.h"
 #include "program/checks.h"
 #include "program/row_instructions.h"
 
 namespace farthing {
 namespace {
 
-size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 // `index` into a list of `size` things, or throws.
 size_t checked_index(const std::string& what, int32_t index, size_t size) {
   expect(index >= 0 && static_cast<size_t>(index) < size, what, index,
          "from 0 below " + std::to_string(size));
   return static_cast<size_t>(index);
-}
-
-std::string name_of(RowKind rows) {
-  switch (rows) {
-    case RowKind::tokens: return "T";
-    case RowKind::logits: return "R";
-    case RowKind::hidden: return "H";
-    case RowKind::routed: return "E";
-  }
-  return "?";
-}
-
-void expect_rows(const std::string& what, RowKind rows, RowKind right) {
-  if (rows != right)
-    throw std::invalid_argument(what + " has rows " + name_of(rows) + ", must have rows " +
-                                name_of(right));
-}
-
-void expect_like(const std::string& what, const FloatBuffer& buffer, RowKind rows, int64_t width) {
-  expect_rows(what, buffer.rows, rows);
-  expect_equal(what + " width", buffer.width, width);
 }
 
 void expect_norm(const std::string& what, const HeadNorm& norm, int32_t heads, int32_t head_dim) {
@@ -57,6 +35,7 @@ Program::Program(Isa isa, int32_t max_rows)
       attention_(attention_kernels(isa)),
       elementwise_(elementwise_kernels(isa)),
       experts_(expert_kernels(isa)),
+      sampling_(sampling_kernels(isa)),
       max_rows_(max_rows) {
   expect_positive("max_rows", max_rows);
 }
@@ -145,6 +124,16 @@ const FloatBuffer& Program::float_buffer(int32_t index) const {
   return *floats_[checked_index("float buffer", index, floats_.size())];
 }
 
+std::optional<RowKind> Program::sink_rows(const Sink& sink) const {
+  const auto in = [](int32_t i, const auto& list) {
+    return i >= 0 && static_cast<size_t>(i) < list.size();
+  };
+  if (in(sink.values, floats_)) return floats_[static_cast<size_t>(sink.values)]->rows;
+  if (!sink.rounded.empty() && in(sink.rounded.front(), int8s_))
+    return int8s_[static_cast<size_t>(sink.rounded.front())]->rows;
+  return std::nullopt;
+}
+
 RowSink Program::sink(const std::string& what, const Sink& sink, RowKind rows, int32_t width) {
   RowSink result;
   result.linear = &linear_;
@@ -176,15 +165,39 @@ void Program::embed(std::shared_ptr<const Matrix> table, int32_t out) {
 void Program::rms_norm(int32_t x, std::vector<float> weight, float eps, const Sink& out) {
   const FloatBuffer& input = values("rms_norm x", x);
   expect_equal("rms_norm weight length", static_cast<int64_t>(weight.size()), input.width);
+  // Into rows that the step lists, or as many as there are.
+  const RowKind to = sink_rows(out).value_or(input.rows);
+  const bool gathered = to == RowKind::logits || to == RowKind::hidden;
+  RowSink target = sink("rms_norm", out, gathered ? to : input.rows, input.width);
+  if (gathered && to != input.rows) expect_rows("rms_norm x", input.rows, RowKind::tokens);
   instructions_.push_back(std::make_unique<RmsNormInstruction>(
-      elementwise_, &input, std::move(weight), eps,
-      sink("rms_norm", out, input.rows, input.width)));
+      elementwise_, &input, std::move(weight), eps, std::move(target)));
 }
 
 void Program::quantize(int32_t x, const Sink& out) {
   const FloatBuffer& input = values("quantize x", x);
   instructions_.push_back(std::make_unique<QuantizeInstruction>(
       &input, sink("quantize", out, input.rows, input.width)));
+}
+
+LinearSegment Program::checked_segment(const std::string& what, Segment segment, int32_t x,
+                                       RowKind rows) {
+  if (!segment.matrix) throw std::invalid_argument("a " + what + " segment has no matrix");
+  const MatrixView view = segment.matrix->view();
+  const int32_t group = activation_group(view.scheme);
+  Int8Buffer* codes = nullptr;
+  if (group != 0) {
+    codes = &rounded(what + " rounded input", segment.rounded);
+    expect_rows(what + " rounded input", codes->rows, rows);
+    expect_equal(what + " rounded input group", codes->group, group);
+    expect_equal(what + " rounded input cols", codes->cols, view.cols);
+  } else {
+    expect_equal(what + " rounded input of a float matrix", segment.rounded, -1);
+    expect_like(what + " x", values(what + " x", x), rows, view.cols);
+  }
+  if (!segment.bias.empty())
+    expect_equal(what + " bias length", static_cast<int64_t>(segment.bias.size()), view.rows);
+  return {std::move(segment.matrix), std::move(segment.bias), codes};
 }
 
 void Program::linear(int32_t x, std::vector<Segment> segments, int32_t add, int32_t out) {
@@ -194,31 +207,44 @@ void Program::linear(int32_t x, std::vector<Segment> segments, int32_t add, int3
   if (addend) expect_like("linear add", *addend, target.rows, target.width);
   std::vector<LinearSegment> resolved;
   int64_t outputs = 0;
-  int32_t cols = 0;
   for (Segment& s : segments) {
-    if (!s.matrix) throw std::invalid_argument("a linear segment has no matrix");
-    const MatrixView view = s.matrix->view();
-    const int32_t group = activation_group(view.scheme);
-    if (resolved.empty()) cols = view.cols;
-    expect_equal("linear matrix cols", view.cols, cols);
-    Int8Buffer* codes = nullptr;
-    if (group != 0) {
-      codes = &rounded("linear rounded input", s.rounded);
-      expect_rows("linear rounded input", codes->rows, target.rows);
-      expect_equal("linear rounded input group", codes->group, group);
-      expect_equal("linear rounded input cols", codes->cols, view.cols);
-    } else {
-      expect_equal("linear rounded input of a float matrix", s.rounded, -1);
-      expect_like("linear x", values("linear x", x), target.rows, view.cols);
-    }
-    if (!s.bias.empty())
-      expect_equal("linear bias length", static_cast<int64_t>(s.bias.size()), view.rows);
-    outputs += view.rows;
-    resolved.push_back({std::move(s.matrix), std::move(s.bias), codes});
+    resolved.push_back(checked_segment("linear", std::move(s), x, target.rows));
+    const Matrix& matrix = *resolved.back().matrix;
+    expect_equal("linear matrix cols", matrix.cols(), resolved.front().matrix->cols());
+    outputs += matrix.rows();
   }
   expect_equal("linear out width", target.width, outputs);
   instructions_.push_back(std::make_unique<LinearInstruction>(
       linear_, input, target.rows, std::move(resolved), addend, &target));
+}
+
+void Program::head(int32_t start, std::vector<HeadOp> ops, int32_t out) {
+  FloatBuffer& target = values("head out", out);
+  expect_rows("head out", target.rows, RowKind::kept);
+  if (has_head_) throw std::invalid_argument("a program has one head");
+  const FloatBuffer* begin = start == -1 ? nullptr : &values("head start", start);
+  if (begin) expect_like("head start", *begin, RowKind::logits, target.width);
+  std::vector<HeadStage> stages;
+  for (HeadOp& op : ops) {
+    if (const HeadNumber* number = std::get_if<HeadNumber>(&op)) {
+      stages.push_back({number->kind, {}, nullptr, number->number});
+    } else {
+      HeadLinear& linear = std::get<HeadLinear>(op);
+      LinearSegment segment =
+          checked_segment("head", std::move(linear.segment), linear.x, RowKind::logits);
+      expect_equal("head matrix rows", segment.matrix->rows(), target.width);
+      const FloatBuffer* x = segment.rounded ? nullptr : &values("head x", linear.x);
+      stages.push_back({HeadStage::Kind::linear, std::move(segment), x, 0.0f});
+    }
+  }
+  if (!begin && (stages.empty() || stages.front().kind != HeadStage::Kind::linear))
+    throw std::invalid_argument("head has nothing to begin with");
+  auto head = std::make_unique<HeadInstruction>(linear_, elementwise_, sampling_, begin,
+                                                std::move(stages), &target);
+  auto pick = std::make_unique<PickInstruction>(head.get());
+  instructions_.push_back(std::move(head));
+  instructions_.push_back(std::move(pick));
+  has_head_ = true;
 }
 
 FloatBuffer& Program::checked_qkv(const AttentionShape& shape, int32_t layer, int32_t qkv) {
@@ -266,8 +292,13 @@ void Program::attend(const AttentionShape& shape, int32_t layer, int32_t qkv, in
   FloatBuffer& target = values("attention out", out);
   expect_like("attention out", target, RowKind::tokens,
               int64_t{shape.num_heads} * shape.head_dim);
-  instructions_.push_back(
-      std::make_unique<AttendInstruction>(attention_, shape, layer, &input, &target));
+  if (!attention_parts_) {
+    attention_parts_ = std::make_unique<AttentionParts>();
+    attention_parts_->memory = AlignedBuffer(AttentionParts::kFloats * sizeof(float));
+    workspace_bytes_ += attention_parts_->memory.bytes();
+  }
+  instructions_.push_back(std::make_unique<AttendInstruction>(
+      attention_, shape, layer, attention_parts_.get(), &input, &target));
 }
 
 void Program::gated(int32_t x, Activation activation, const Sink& out) {
@@ -390,66 +421,6 @@ void Program::copy_rows(int32_t x, int32_t out) {
     if (target.rows == RowKind::routed) expect_rows("copy_rows out", target.rows, input.rows);
   }
   instructions_.push_back(std::make_unique<CopyRowsInstruction>(&input, &target));
-}
-
-void Program::prepare_scratch(int threads) {
-  if (threads <= scratch_threads_ && counters_.size() == instructions_.size()) return;
-  size_t stride = 64;
-  for (const auto& instruction : instructions_)
-    stride = std::max(stride, round_up(instruction->scratch_bytes()));
-  AlignedBuffer scratch(checked_product({stride, static_cast<size_t>(threads)}));
-  workspace_bytes_ += scratch.bytes() - scratch_.bytes();
-  scratch_ = std::move(scratch);
-  scratch_stride_ = stride;
-  scratch_threads_ = threads;
-  counters_ = std::vector<TileCounter>(instructions_.size());
-  tile_counts_.resize(instructions_.size());
-}
-
-void Program::run(ThreadPool& pool, const Step& step, const std::vector<float*>& outputs) {
-  const std::lock_guard<std::mutex> lock(running_);
-  prepare_scratch(pool.num_threads());
-  for (size_t i = 0; i < outputs_.size(); ++i)
-    floats_[static_cast<size_t>(outputs_[i])]->data = outputs.at(i);
-  for (size_t i = 0; i < instructions_.size(); ++i) {
-    counters_[i].next.store(0, std::memory_order_relaxed);
-    tile_counts_[i] = instructions_[i]->plan(step, pool.num_threads());
-  }
-  using Clock = std::chrono::steady_clock;
-  pool.run([&](int thread) {
-    const bool timed = profiling_ && thread == 0;
-    Clock::time_point begin;
-    if (timed) begin = Clock::now();
-    uint8_t* scratch = scratch_.data() + scratch_stride_ * static_cast<size_t>(thread);
-    for (size_t i = 0; i < instructions_.size(); ++i) {
-      const int32_t tiles = instructions_[i]->tiles(tile_counts_[i]);
-      for (;;) {
-        const int32_t tile = counters_[i].next.fetch_add(1, std::memory_order_relaxed);
-        if (tile >= tiles) break;
-        instructions_[i]->run(tile, step, scratch);
-      }
-      pool.barrier().wait();
-      if (timed) {
-        const Clock::time_point end = Clock::now();
-        seconds_[i] = std::chrono::duration<double>(end - begin).count();
-        begin = end;
-      }
-    }
-  });
-}
-
-void Program::set_profiling(bool on) {
-  const std::lock_guard<std::mutex> lock(running_);
-  profiling_ = on;
-  seconds_.assign(instructions_.size(), 0.0);
-}
-
-std::vector<Program::Timing> Program::profile() const {
-  const std::lock_guard<std::mutex> lock(running_);
-  std::vector<Timing> result;
-  for (size_t i = 0; i < seconds_.size(); ++i)
-    result.push_back({instructions_[i]->name(), instructions_[i]->weight_bytes(), seconds_[i]});
-  return result;
 }
 
 }  // namespace farthing

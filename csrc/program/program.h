@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/isa.h"
@@ -15,6 +17,7 @@
 #include "kernels/linear/linear.h"
 #include "program/attention_instructions.h"
 #include "program/expert_instructions.h"
+#include "program/head_instruction.h"
 #include "program/instruction.h"
 #include "program/linear_instruction.h"
 #include "program/step.h"
@@ -64,6 +67,18 @@ class Program {
                 int32_t rope, int32_t qkv);
   void attend(const AttentionShape& shape, int32_t layer, int32_t qkv, int32_t out);
   void gated(int32_t x, Activation activation, const Sink& out);
+  // The logits from `start`, or -1 where the first op makes them. Every linear op adds its product
+  // to the logits so far. The rows of `out`, an output, are those whose logits are wanted.
+  struct HeadLinear {
+    int32_t x;
+    Segment segment;
+  };
+  struct HeadNumber {
+    HeadStage::Kind kind;
+    float number;
+  };
+  using HeadOp = std::variant<HeadLinear, HeadNumber>;
+  void head(int32_t start, std::vector<HeadOp> ops, int32_t out);
   void route(int32_t logits, bool normalize, int32_t weights);
   void expert_linear(int32_t x, std::vector<ExpertStack> stacks, int32_t out);
   void combine(int32_t x, int32_t weights, int32_t add, int32_t out);
@@ -81,7 +96,8 @@ class Program {
   struct Timing {
     const char* name;
     size_t weight_bytes;  // 0 where a pass chooses which weights it reads
-    double seconds;  // from the barrier before it to the one after; of the last pass
+    double seconds;  // from the end of the one before it to its own; of the last pass
+    int32_t tiles;   // pieces that threads took it in
   };
   std::vector<Timing> profile() const;
 
@@ -90,6 +106,7 @@ class Program {
   const std::vector<int32_t>& outputs() const { return outputs_; }
   const FloatBuffer& float_buffer(int32_t index) const;
   int32_t vocab_size() const { return vocab_size_; }
+  bool has_head() const { return has_head_; }
   int32_t experts_per_token() const { return routing_ ? routing_->experts_per_token : 0; }
 
   // What the attention instructions need of the KV cache; zeros without any.
@@ -100,9 +117,14 @@ class Program {
   const KvNeeds& kv_needs() const { return kv_needs_; }
 
  private:
+  class Pass;
+
   FloatBuffer& values(const std::string& what, int32_t index);
   Int8Buffer& rounded(const std::string& what, int32_t index);
+  // Which rows a sink's buffers have; none where it names none that exist.
+  std::optional<RowKind> sink_rows(const Sink& sink) const;
   RowSink sink(const std::string& what, const Sink& sink, RowKind rows, int32_t width);
+  LinearSegment checked_segment(const std::string& what, Segment segment, int32_t x, RowKind rows);
   FloatBuffer& checked_qkv(const AttentionShape& shape, int32_t layer, int32_t qkv);
   Routing& routing(const std::string& what);
   // input_rows and cols: of the stacks before it; cols 0 if this is the first.
@@ -116,14 +138,17 @@ class Program {
   const AttentionKernels& attention_;
   const ElementwiseKernels& elementwise_;
   const ExpertKernels& experts_;
+  const SamplingKernels& sampling_;
   int32_t max_rows_;
   int32_t vocab_size_ = 0;
+  bool has_head_ = false;
   KvNeeds kv_needs_;
   size_t workspace_bytes_ = 0;
   std::vector<std::unique_ptr<FloatBuffer>> floats_;
   std::vector<std::unique_ptr<Int8Buffer>> int8s_;
   std::vector<std::unique_ptr<RopeTable>> ropes_;
   std::unique_ptr<Routing> routing_;
+  std::unique_ptr<AttentionParts> attention_parts_;
   std::vector<int32_t> outputs_;
   std::vector<std::unique_ptr<Instruction>> instructions_;
 
@@ -131,7 +156,6 @@ class Program {
   bool profiling_ = false;
   std::vector<double> seconds_;  // of each instruction, if profiling
   std::vector<int32_t> tile_counts_;
-  std::vector<TileCounter> counters_;
   AlignedBuffer scratch_;
   size_t scratch_stride_ = 0;
   int scratch_threads_ = 0;

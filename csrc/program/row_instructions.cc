@@ -4,6 +4,15 @@
 #include <utility>
 
 namespace farthing {
+namespace {
+
+// Which row of a value with rows `from` row `row` of one with rows `to` is taken from.
+int32_t source_row(const Step& step, RowKind from, RowKind to, int32_t row) {
+  if (from == to) return row;
+  return to == RowKind::logits ? step.head_row(row) : step.hidden_rows[row];
+}
+
+}  // namespace
 
 int32_t RowInstruction::plan(const Step& step, int threads) {
   tiling_ = Tiling::balanced(step.rows(rows_), threads);
@@ -32,16 +41,16 @@ void EmbedInstruction::run_row(int32_t row, const Step& step, float*) const {
 
 RmsNormInstruction::RmsNormInstruction(const ElementwiseKernels& kernels, const FloatBuffer* x,
                                        std::vector<float> weight, float eps, RowSink out)
-    : RowInstruction(x->rows),
+    : RowInstruction(out.rows()),
       kernels_(kernels),
       x_(x),
       weight_(std::move(weight)),
       eps_(eps),
       out_(std::move(out)) {}
 
-void RmsNormInstruction::run_row(int32_t row, const Step&, float* scratch) const {
+void RmsNormInstruction::run_row(int32_t row, const Step& step, float* scratch) const {
   float* y = out_.target(row, scratch);
-  kernels_.rms_norm_row(x_->row(row), weight_.data(), eps_, x_->width, y);
+  kernels_.rms_norm_row(x_->row(source_row(step, x_->rows, out_.rows(), row)), weight_.data(), eps_, x_->width, y);
   out_.finish(row, y);
 }
 
@@ -94,9 +103,7 @@ CopyRowsInstruction::CopyRowsInstruction(const FloatBuffer* x, FloatBuffer* out)
     : RowInstruction(out->rows), x_(x), out_(out) {}
 
 void CopyRowsInstruction::run_row(int32_t row, const Step& step, float*) const {
-  int32_t source = row;
-  if (out_->rows != x_->rows)
-    source = out_->rows == RowKind::logits ? step.logit_rows[row] : step.hidden_rows[row];
+  const int32_t source = source_row(step, x_->rows, out_->rows, row);
   std::memcpy(out_->row(row), x_->row(source), sizeof(float) * static_cast<size_t>(out_->width));
 }
 

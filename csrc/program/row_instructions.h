@@ -54,6 +54,7 @@ class EmbedInstruction : public RowInstruction {
   FloatBuffer* out_;
 };
 
+// The norm of every row of x, or, into other rows than x has, of those the step lists.
 class RmsNormInstruction : public RowInstruction {
  public:
   RmsNormInstruction(const ElementwiseKernels& kernels, const FloatBuffer* x,

@@ -8,8 +8,9 @@
 namespace farthing {
 
 // Which symbolic row count of the program a value has (src/farthing/program/ops.py).
-// `routed`: each row of T once for each of its experts, grouped by expert.
-enum class RowKind : int32_t { tokens, logits, hidden, routed };
+// `logits`: rows whose logits are wanted, then rows of which only the greedy token is; `kept`: the
+// former alone. `routed`: each row of T once for each of its experts, grouped by expert.
+enum class RowKind : int32_t { tokens, logits, hidden, routed, kept };
 
 struct Step {
   int32_t num_tokens;
@@ -20,7 +21,10 @@ struct Step {
   const int32_t* block_tables;  // (S, table_stride): KV block of each 16 tokens
   int32_t table_stride;
   int32_t num_logit_rows;
-  const int32_t* logit_rows;  // (R), rows of T
+  const int32_t* logit_rows;  // (K), rows of T
+  int32_t num_argmax_rows;
+  const int32_t* argmax_rows;  // (R - K), rows of T
+  int32_t* argmax_tokens;      // (R - K): filled, in their order
   int32_t num_hidden_rows;
   const int32_t* hidden_rows;  // (H), rows of T
   int32_t experts_per_token;  // 0 in a program without experts
@@ -30,11 +34,16 @@ struct Step {
   int32_t rows(RowKind kind) const {
     switch (kind) {
       case RowKind::tokens: return num_tokens;
-      case RowKind::logits: return num_logit_rows;
+      case RowKind::logits: return num_logit_rows + num_argmax_rows;
       case RowKind::hidden: return num_hidden_rows;
       case RowKind::routed: return num_tokens * experts_per_token;
+      case RowKind::kept: return num_logit_rows;
     }
     return 0;
+  }
+  // The row of T that row `row` of R is.
+  int32_t head_row(int32_t row) const {
+    return row < num_logit_rows ? logit_rows[row] : argmax_rows[row - num_logit_rows];
   }
 };
 

@@ -11,33 +11,49 @@ RowSampler::RowSampler(std::shared_ptr<ThreadPool> pool, Isa isa)
     : pool_(std::move(pool)), kernels_(sampling_kernels(isa)) {
 }
 
-void RowSampler::each(int32_t count, int32_t width,
-                      const std::function<void(int32_t, const SamplingScratch&)>& task) {
+// One stage, a row a tile.
+class RowSampler::Rows final : public StagedWork {
+ public:
+  Rows(int32_t count, const Task& task, const std::vector<OwnedScratch>& scratch)
+      : count_(count), task_(task), scratch_(scratch) {}
+
+  int32_t begin(int32_t) override { return count_; }
+
+  void run(int32_t, int32_t tile, int thread) override {
+    try {
+      task_(tile, scratch_[static_cast<size_t>(thread)].view());
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(failing_);
+      failure_ = std::current_exception();
+    }
+  }
+
+  void rethrow() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  const int32_t count_;
+  const Task& task_;
+  const std::vector<OwnedScratch>& scratch_;
+  std::mutex failing_;
+  std::exception_ptr failure_;
+};
+
+void RowSampler::each(int32_t count, int32_t width, const Task& task) {
   const size_t threads = static_cast<size_t>(pool_ ? pool_->num_threads() : 1);
   if (scratch_.empty() || scratch_.front().width() < width) {
     scratch_.clear();
     while (scratch_.size() < threads) scratch_.emplace_back(width);
   }
-  TileCounter counter;
-  std::mutex failing;
-  std::exception_ptr failure;
-  const auto work = [&](int thread) {
-    try {
-      const SamplingScratch& scratch = scratch_[static_cast<size_t>(thread)].view();
-      for (int32_t i; (i = counter.next.fetch_add(1, std::memory_order_relaxed)) < count;)
-        task(i, scratch);
-    } catch (...) {
-      const std::lock_guard<std::mutex> lock(failing);
-      failure = std::current_exception();
-    }
-  };
+  Rows rows(count, task, scratch_);
   if (pool_ && count > 1) {
-    pool_->run(work);
+    pool_->run(rows, 1);
   } else {
     const FloatMode mode;
-    work(0);
+    for (int32_t i = 0; i < count; ++i) rows.run(0, i, 0);
   }
-  if (failure) std::rethrow_exception(failure);
+  rows.rethrow();
 }
 
 void RowSampler::draw(const float* logits, int32_t width, const std::vector<RowToDraw>& rows,

@@ -43,9 +43,10 @@ class RowSampler {
                 TokenValue* best, size_t stride, ChosenLogprob* of_chosen);
 
  private:
+  using Task = std::function<void(int32_t, const SamplingScratch&)>;
+  class Rows;
   // Calls task(i, scratch) for i < count, on all threads; rethrows what a task throws.
-  void each(int32_t count, int32_t width,
-            const std::function<void(int32_t, const SamplingScratch&)>& task);
+  void each(int32_t count, int32_t width, const Task& task);
 
   std::shared_ptr<ThreadPool> pool_;
   const SamplingKernels& kernels_;

@@ -32,7 +32,7 @@ class TestPool:
 
     def store(self, layer: int, block: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slot: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], k: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)]) -> None: ...
 
-    def attend(self, layer: int, block_table: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], position: int, q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], scale: float, softcap: float, window: int, tiles: Sequence[int]) -> NDArray[numpy.float32]: ...
+    def attend(self, layer: int, block_table: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], position: int, q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], scale: float, softcap: float, window: int, tiles: Sequence[int], parts: int = 0) -> NDArray[numpy.float32]: ...
 
 def rms_norm(isa: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float) -> NDArray[numpy.float32]: ...
 
@@ -71,6 +71,28 @@ def log_double(isa: str, x: Annotated[NDArray[numpy.float64], dict(shape=(None,)
 
 def sin_cos_double(isa: str, x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple: ...
 
+def limit_loops(isa: str) -> list:
+    """
+    Loops of multiply-adds over registers: name, whether of int8 (else fp32), multiply-adds an iteration, and what their sums count.
+    """
+
+def sum_limit_loop(isa: str, name: str, iterations: int) -> int:
+    """The sum of all numbers the loop keeps, which tells that it computed."""
+
+def time_limit_loop(isa: str, name: str, pool: ThreadPool, iterations: int, tiles: int) -> float:
+    """Seconds that the pool's threads need for `tiles` of `iterations` each."""
+
+class ReadRegion:
+    """Memory that the threads of a pool wrote, and read from end to end."""
+
+    def __init__(self, bytes: int, pool: ThreadPool) -> None: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def read(self) -> float:
+        """Read it once; 10^9 bytes a second."""
+
 class Matrix:
     """A weight matrix (rows, cols) in the packed layout, zero until packed."""
 
@@ -97,9 +119,19 @@ class Matrix:
         The packed memory (nbytes), read-only and not copied; nothing may be packed while it is in use.
         """
 
+    def fill_packed(self, offset: int, packed: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """
+        Copy a part of what packed_bytes() gave to its place in this matrix. Threads may fill disjoint parts at once. Raises ValueError for bytes that are not within it.
+        """
+
     def first_nonfinite(self) -> tuple[int, int] | None:
         """
         (row, column) of a weight, or of the group of a scale or minimum, that is a NaN or an infinity; None if all are finite.
+        """
+
+    def copied(self) -> Matrix:
+        """
+        The same matrix with its packed bytes in new memory: on huge pages, spread over memory nodes. Threads may copy several matrices at once.
         """
 
     def dequantize(self, first: int, count: int, isa: str | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
@@ -159,14 +191,20 @@ def supported_isas() -> list[str]:
 def read_bandwidth(bytes: int, threads: int, repeats: int) -> list[float]:
     """Sequential read bandwidth, 10^9 bytes a second of each repeat."""
 
-class ThreadPool:
-    def __init__(self, num_threads: int, spin: bool) -> None: ...
+def memory_nodes(status_file: str = '/proc/self/status') -> list[int]:
+    """
+    Memory nodes that the process may use, by the status file of one in /proc.
+    """
 
-    @property
-    def num_threads(self) -> int: ...
+def interleaved_policy(nodes: Sequence[int]) -> str:
+    """
+    What the system says of memory that is spread over the given nodes as weights are.
+    """
 
-    @property
-    def spin(self) -> bool: ...
+def explain_bus_errors(message: str) -> None:
+    """
+    Let SIGBUS write the message to stderr before it ends the process, unless something else handles the signal.
+    """
 
 class KvPool:
     def __init__(self, dtype: str, num_layers: int, num_kv_heads: int, head_dim: int, num_blocks: int) -> None: ...
@@ -211,6 +249,8 @@ class Program:
 
     def gated(self, arg0: int, arg1: str, arg2: int, arg3: Sequence[int], /) -> None: ...
 
+    def head(self, arg0: int, arg1: Sequence[tuple[int, tuple[Matrix, Sequence[float], int]] | tuple[str, float]], arg2: int, /) -> None: ...
+
     def route(self, arg0: int, arg1: bool, arg2: int, /) -> None: ...
 
     def expert_linear(self, arg0: int, arg1: Sequence[tuple[Sequence[Matrix], int]], arg2: int, /) -> None: ...
@@ -227,9 +267,14 @@ class Program:
 
     def set_profiling(self, on: bool) -> None: ...
 
-    def profile(self) -> list[tuple[str, int, float]]: ...
+    def profile(self) -> list[tuple[str, int, float, int]]: ...
 
-    def run(self, pool: ThreadPool, kv: KvPool, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], outputs: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]]) -> None: ...
+    def run(self, pool: ThreadPool, kv: KvPool, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], argmax_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], outputs: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]], argmax: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
+
+def round_weights(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, method: str, *, bits: int, minimum: bool = False, codebook: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> tuple:
+    """
+    Finite float32 values (n, cols) to codes (n, cols) uint8, scales and minimums (n, groups) as the bits of fp16 (None without a minimum). method: 'absmax', a scale that clips nothing; 'mse', the least squared error found; 'weighted', the same, an error counting by the magnitude of its weight. Raises ValueError where a scale does not fit fp16, naming the row.
+    """
 
 class RowSampler:
     def __init__(self, pool: ThreadPool | None) -> None: ...
@@ -265,6 +310,11 @@ class Controls:
 
 def choose(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, seed: int = 0, choice: int = 0, position: int = 0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, allowed: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, edits: Sequence[tuple[int, float]] = []) -> int: ...
 
+def greedy_by_pieces(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ends: Sequence[int], apart: bool) -> int:
+    """
+    What choose gives a greedy row, from the pieces that end at `ends`: seen one after the other, or apart and then joined.
+    """
+
 def kept_tokens(isa: str, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, allowed: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, edits: Sequence[tuple[int, float]] = []) -> NDArray[numpy.int32]:
     """Ids of the tokens that the filters leave, ascending."""
 
@@ -280,6 +330,33 @@ def gumbel(isa: str, seed: int, choice: int, position: int, first_token: int, co
 def gumbel_of_words(isa: str, x: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], z: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]: ...
 
 def philox(isa: str, key: int, counter: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], count: int) -> NDArray[numpy.uint32]: ...
+
+class ThreadPool:
+    """
+    Threads that play passes together, the caller's included. Of more threads than cpus only that many are awake at a time.
+    """
+
+    def __init__(self, num_threads: int, cpus: int) -> None: ...
+
+    @property
+    def num_threads(self) -> int: ...
+
+    @property
+    def cpus(self) -> int: ...
+
+    @property
+    def asleep(self) -> int:
+        """Threads besides the caller's that sleep and use no CPU."""
+
+def barrier_seconds(pool: ThreadPool, rounds: int) -> list[float]:
+    """
+    Seconds from the end of the last tile of a stage to the start of the last of the next, with one tile for each thread that has a CPU; one value for each of rounds barriers.
+    """
+
+def start_seconds(pool: ThreadPool, rounds: int, idle: float) -> list[float]:
+    """
+    Seconds from the start of a run to the start of its last thread, with idle seconds without work before it; one value for each of rounds runs.
+    """
 
 class SentencePieceBpe:
     def __init__(self, pieces: Sequence[str], scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], kinds: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], bytes: Sequence[int], unknown: int, remove_extra_whitespaces: bool) -> None: ...

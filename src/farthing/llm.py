@@ -21,6 +21,7 @@ from farthing.engine.outputs import RequestOutput, StreamChunk
 from farthing.errors import InvalidParameterError
 from farthing.models.adapter import open_adapter
 from farthing.program.native import FloatMode, KvDtype
+from farthing.program.weights import WeightPlacement
 from farthing.sampling.grammar.compiler import GrammarCompiler
 from farthing.sampling.grammar.vocabulary import GrammarVocabulary
 from farthing.sampling.params import SamplingParams
@@ -54,7 +55,9 @@ class ChatArguments(TypedDict, total=False):
 class LLM:
     """Loads a model and generates with it.
 
-    ``model`` is a catalog name, a hub id, a GGUF file or a Hugging Face directory.
+    ``model`` is a catalog name, a hub id, a GGUF file, a Hugging Face directory or a packed one
+    (``farthing quantize``), whose weights are used where they lie (``weights="mmap"``) or copied
+    into memory of this process (``"copy"``).
     ``use_cache=False`` recomputes every sequence from its first token at each step: the same
     tokens, slowly. ``max_model_len`` (tokens of one sequence) defaults to the model's context, or
     to what memory allows where that is less. ``adapter`` is the directory of a LoRA adapter made
@@ -70,6 +73,7 @@ class LLM:
         model: str | PathLike[str] = DEFAULT_MODEL,
         *,
         adapter: str | PathLike[str] | None = None,
+        weights: WeightPlacement = "mmap",
         use_cache: bool = True,
         kv_cache_dtype: KvDtype = "fp16",
         max_model_len: int | None = None,
@@ -100,6 +104,7 @@ class LLM:
             max_num_batched_tokens=max_num_batched_tokens,
             kv_cache_tokens=kv_cache_tokens,
             adapter=opened,
+            weights=weights,
         )
         self.path = resolve(Path(model) if isinstance(model, PathLike) else model)
         loaded = load_model(self.path, options, load_progress)

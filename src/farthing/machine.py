@@ -69,11 +69,17 @@ def default_threads(root: Path = ROOT) -> int:
     A second hardware thread of a core adds no bandwidth, and a thread beyond the quota makes the
     kernel stop all of them.
     """
-    threads = physical_cores(allowed_cpus(root), root)
+    return _within_quota(physical_cores(allowed_cpus(root), root), root)
+
+
+def usable_cpus(root: Path = ROOT) -> int:
+    """Threads that can run at once: allowed CPUs, no more than the cgroup's whole ones."""
+    return _within_quota(len(allowed_cpus(root)), root)
+
+
+def _within_quota(cpus: int, root: Path) -> int:
     quota = cgroup_limits(root).cpus
-    if quota is not None:
-        threads = min(threads, int(quota))
-    return max(threads, 1)
+    return max(cpus if quota is None else min(cpus, int(quota)), 1)
 
 
 def cpu_model(root: Path = ROOT) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from farthing import LLM, SamplingParams
+from farthing.program.native import KvDtype
 from support.command_line import CommandLine
 
 QUESTION = "What does a farthing buy?"
@@ -101,9 +102,12 @@ def test_how_it_is_computed_changes_nothing(
     assert farthing("run", tiny_model, QUESTION, "-n", "12", *options).stdout == said
 
 
-def test_the_kv_cache_type_is_passed_on(farthing: CommandLine, tiny_model: str) -> None:
-    expected = LLM(tiny_model, kv_cache_dtype="fp32").generate(QUESTION, greedy(40))
-    result = farthing("run", tiny_model, QUESTION, "-n", "40", "--raw", "--kv-cache-dtype", "fp32")
+@pytest.mark.parametrize("dtype", ["int8", "fp32"])
+def test_the_kv_cache_type_is_passed_on(
+    farthing: CommandLine, tiny_model: str, dtype: KvDtype
+) -> None:
+    expected = LLM(tiny_model, kv_cache_dtype=dtype).generate(QUESTION, greedy(40))
+    result = farthing("run", tiny_model, QUESTION, "-n", "40", "--raw", "--kv-cache-dtype", dtype)
     assert result.stdout == expected[0].outputs[0].text + "\n"
 
 

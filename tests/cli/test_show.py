@@ -38,7 +38,16 @@ def test_show_for_programs(farthing: CommandLine, tiny_model: str) -> None:
 def test_show_for_people(farthing: CommandLine, tiny_model: str) -> None:
     result = farthing("show", tiny_model, "--program")
     assert (result.returncode, result.stderr) == (0, "")
-    for text in ("qwen2", "256 tokens", "f32", "32.00", "fp16", "= attention(", "= linear("):
+    for text in (
+        "qwen2",
+        "256 tokens",
+        "f32",
+        "32.00",
+        "fp16",
+        "int8",
+        "= attention(",
+        "= linear(",
+    ):
         assert text in result.stdout
 
 
@@ -81,7 +90,7 @@ def test_kv_bytes_are_those_that_are_allocated(kind: str) -> None:
     program = build_program(config)
     blocks = -(-config.context_length // BLOCK_TOKENS)
     facts = kv_facts(program, config.context_length)
-    for dtype, element in (("fp16", 2), ("fp32", 4)):
+    for dtype, element, scale in (("fp16", 2, 0), ("int8", 1, 4), ("fp32", 4, 0)):
         cache = KvCache(
             dtype=dtype,  # type: ignore[arg-type]
             num_layers=program.num_layers,
@@ -91,7 +100,7 @@ def test_kv_bytes_are_those_that_are_allocated(kind: str) -> None:
         )
         assert facts["kv_bytes_full_context"][dtype] == cache.nbytes
         assert facts["kv_bytes_per_token"][dtype] == (
-            2 * config.num_layers * config.num_kv_heads * config.head_dim * element
+            2 * config.num_layers * config.num_kv_heads * (config.head_dim * element + scale)
         )
 
 
@@ -105,7 +114,7 @@ def test_a_context_that_ends_inside_a_block_needs_the_whole_block() -> None:
 def test_the_default_model(farthing: CommandLine, qwen_gguf: Path) -> None:
     facts = json.loads(farthing("show", str(qwen_gguf), "--json").stdout)
     assert facts["format"] == "gguf"
-    assert facts["kv_bytes_per_token"] == {"fp16": 12_288, "fp32": 24_576}
+    assert facts["kv_bytes_per_token"] == {"fp16": 12_288, "int8": 6_528, "fp32": 24_576}
     assert facts["kv_bytes_full_context"]["fp16"] == 12_288 * 32_768
     assert set(facts["tensor_types"]) == {"q4_k", "q5_0", "q6_k", "q8_0", "f32"}
     total = sum(each["bytes"] for each in facts["tensor_types"].values())

@@ -14,8 +14,8 @@ from farthing.engine.model_loader import LoadOptions, load_model, packed_bytes, 
 from farthing.models.checkpoint import TensorSource, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.lowering import lower
-from farthing.program.native import load_weights
 from farthing.program.ops import Rows
+from farthing.program.weights import load_weights
 from support.moe_gguf import write_moe_gguf
 from support.tiny_models import make_tiny_model
 

@@ -60,7 +60,7 @@ def test_a_prompt_in_chunks_gives_the_bits_of_the_whole(
     assert_same_bits(model.run().logits(tokens, chunk), whole)
 
 
-@pytest.mark.parametrize("kv_dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("kv_dtype", ["fp16", "int8", "fp32"])
 def test_cached_generation_gives_the_bits_of_recomputing_everything(
     model: NativeModel, tokens: list[int], kv_dtype: str
 ) -> None:
@@ -143,9 +143,25 @@ def test_a_changed_token_changes_the_bits_after_it_and_none_before(
 
 
 def test_the_cache_type_shows_in_the_bits(model: NativeModel, tokens: list[int]) -> None:
-    """The inverse test for the KV type: fp16 rounds, fp32 does not."""
-    half, full = (model.run(kv_dtype=d).logits(tokens[:40]) for d in ("fp16", "fp32"))
+    """The inverse test for the KV type: int8 and fp16 round, fp32 does not."""
+    half, codes, full = (
+        model.run(kv_dtype=d).logits(tokens[:40]) for d in ("fp16", "int8", "fp32")
+    )
     assert (half[1:] != full[1:]).any()
+    # A head's numbers keep eight bits, or eleven, of its largest.
+    half_error, codes_error = (np.abs(x - full).mean() for x in (half, codes))
+    assert half_error < codes_error < full.std()
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("isa", _native.supported_isas())
+def test_an_int8_cache_gives_the_same_bits_in_any_chunks(
+    model: NativeModel, tokens: list[int], num_threads: int, isa: str
+) -> None:
+    part = tokens[:20] if model.config.num_layers > 8 else tokens  # scalar code is slow
+    whole = model.run(kv_dtype="int8").logits(part)
+    run = model.run(kv_dtype="int8", isa=isa, num_threads=num_threads, seed=4)
+    assert_same_bits(run.logits(part, 9), whole)
 
 
 @pytest.mark.slow

@@ -5,29 +5,34 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-FORMATS = ("gguf", "safetensors", "config.json", "tokenizer.json")
+FORMATS = ("gguf", "safetensors", "config.json", "tokenizer.json", "farthing.json", "packed")
 
 
 def write(folder: Path) -> None:
-    """Writes ``model.gguf`` and the directory ``model`` into ``folder``."""
+    """Writes ``model.gguf``, the directory ``model`` and the packed one ``packed``."""
+    from support.packing import pack
     from support.tiny_models import make_tiny_model
 
     write_gguf(folder / "model.gguf")
     make_tiny_model("llama-llama3-rope", folder / "model")
+    pack(folder / "model", folder / "packed", "w4g64m")
 
 
 def file_of(folder: Path, format_name: str) -> tuple[Path, Path]:
     """The model of a format, and the file of it that is damaged."""
     if format_name == "gguf":
         return folder / "model.gguf", folder / "model.gguf"
-    name = "model.safetensors" if format_name == "safetensors" else format_name
-    return folder / "model", folder / "model" / name
+    if format_name == "farthing.json":
+        return folder / "packed", folder / "packed" / format_name
+    model = folder / ("packed" if format_name == "packed" else "model")
+    name = format_name if format_name.endswith(".json") else "model.safetensors"
+    return model, model / name
 
 
 def parts(format_name: str, content: bytes) -> list[tuple[int, int]]:
     """Where damage tells most, as byte ranges; the whole file is among them."""
     ranges = [(0, len(content))]
-    if format_name == "safetensors":
+    if format_name in ("safetensors", "packed"):
         ranges += [(0, 8 + int(struct.unpack_from("<Q", content)[0]))] * 3
     if format_name == "gguf":
         tokens = content.index(b"tokenizer.ggml.tokens")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +12,49 @@ from .float32_model import Doubles, Floats, flat, fma32, native, tree_sum
 
 BLOCK = 16  # tokens in a KV block
 SPAN = 1024  # tokens after which the online softmax starts anew
+TYPES = {"f16": np.float16, "i8": np.int8, "f32": np.float32}
+
+
+class Stored(NamedTuple):
+    """Keys and values (tokens, head_dim) of one kv head as a cache holds them.
+
+    With scales (tokens,) they are codes.
+    """
+
+    k: Floats
+    v: Floats
+    k_scales: Floats | None = None
+    v_scales: Floats | None = None
+
+    def until(self, end: int) -> Stored:
+        """The tokens before ``end``."""
+        return Stored(*(None if x is None else x[:end] for x in self))
+
+    def doubles(self) -> tuple[Doubles, Doubles]:
+        """The numbers they stand for."""
+        k, v = self.k.astype(np.float64), self.v.astype(np.float64)
+        if self.k_scales is not None and self.v_scales is not None:
+            k, v = k * self.k_scales[:, None], v * self.v_scales[:, None]
+        return k, v
+
+
+def codes_and_scales(x: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Codes of (..., head_dim) and the scales (...): absmax / 127 of each head's vector."""
+    absmax = np.abs(x).max(axis=-1, keepdims=True)  # NaN if there is one
+    scales = absmax / np.float32(127)
+    usable = np.isfinite(absmax) & (absmax >= np.float32(1e-30))
+    with np.errstate(all="ignore"):
+        codes = np.rint(x * (np.float32(127) / absmax))
+    codes = np.where(usable, codes, 0).astype(np.int8)
+    return codes, np.where(absmax < np.float32(1e-30), np.float32(0), scales)[..., 0]
 
 
 @dataclass
 class Cache:
     """Keys and values (tokens, kv_heads, head_dim) of a sequence, written through the kernels.
 
-    The pool is filled with 0xFF bytes first: NaN in both KV types. ``block_table`` is a shuffled
-    choice of physical blocks.
+    The pool is filled with 0xFF bytes first: NaN, and NaN as the scale of codes. ``block_table``
+    is a shuffled choice of physical blocks.
     """
 
     isa: str
@@ -36,8 +72,7 @@ class Cache:
         needed = -(-tokens // BLOCK)
         rng = np.random.default_rng(self.seed)
         self.block_table = rng.permutation(needed + 3)[:needed].astype(np.int32)
-        size = {"f16": 2, "f32": 4}[self.kv_type]
-        per_block = 2 * self.layers * self.kv_heads * self.head_dim * BLOCK * size
+        per_block = self.layers * self.kv_heads * self.head_bytes
         self.pool = np.full((needed + 3) * per_block, 0xFF, np.uint8)
         self.kernels = native.TestPool(
             self.isa, self.kv_type, self.layers, self.kv_heads, self.head_dim, self.pool
@@ -53,14 +88,35 @@ class Cache:
         self.kernels.store(self.layer, blocks, slots, k, v)
         return self
 
-    def planes(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Views of all keys [block, layer, head, dim, token] and values [..., token, dim]."""
-        dtype = {"f16": np.float16, "f32": np.float32}[self.kv_type]
-        shape = (-1, self.layers, self.kv_heads, 2, self.head_dim * BLOCK)
-        both = self.pool.view(dtype).reshape(shape)
-        keys = both[:, :, :, 0].reshape(*both.shape[:3], self.head_dim, BLOCK)
-        values = both[:, :, :, 1].reshape(*both.shape[:3], BLOCK, self.head_dim)
-        return keys, values
+    @property
+    def head_bytes(self) -> int:
+        """Keys, values and their scales of a block, layer and head."""
+        scales = 4 * BLOCK if self.kv_type == "i8" else 0
+        return 2 * (self.head_dim * BLOCK * np.dtype(TYPES[self.kv_type]).itemsize + scales)
+
+    def _heads(self) -> NDArray[np.uint8]:
+        return self.pool.reshape(-1, self.layers, self.kv_heads, self.head_bytes)
+
+    def planes(self) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+        """All keys [block, layer, head, dim, token] and values [..., token, dim]."""
+        dtype = np.dtype(TYPES[self.kv_type])
+        heads, plane = self._heads(), self.head_dim * BLOCK * dtype.itemsize
+        keys, values = (
+            np.ascontiguousarray(heads[..., i * plane : (i + 1) * plane]).view(dtype)
+            for i in range(2)
+        )
+        lead = heads.shape[:3]
+        return (
+            keys.reshape(*lead, self.head_dim, BLOCK),
+            values.reshape(*lead, BLOCK, self.head_dim),
+        )
+
+    def scales(self) -> Floats:
+        """Scales [block, layer, head, (of keys, of values), token] of codes."""
+        assert self.kv_type == "i8"
+        heads = self._heads()
+        scales: Floats = np.ascontiguousarray(heads[..., -8 * BLOCK :]).view(np.float32)
+        return scales.reshape(*heads.shape[:3], 2, BLOCK)
 
     def attend(
         self,
@@ -71,6 +127,7 @@ class Cache:
         softcap: float = 0.0,
         window: int = 0,
         tiles: list[int] | None = None,
+        parts: int = 0,
     ) -> Floats:
         """Output (tokens, heads, head_dim) of queries at position, position + 1, ..."""
         result: Floats = self.kernels.attend(
@@ -82,44 +139,51 @@ class Cache:
             softcap,
             window,
             tiles or [16] * (len(q) // 16) + ([len(q) % 16] if len(q) % 16 else []),
+            parts,
         )
         return result
 
-    def rounded(self) -> tuple[Floats, Floats]:
-        """The keys and values as the cache holds them."""
-        dtype = {"f16": np.float16, "f32": np.float32}[self.kv_type]
+    def stored(self, head: int = 0) -> Stored:
+        """What a kv head's keys and values become in the cache, by NumPy alone."""
+        k, v = (np.ascontiguousarray(x[:, head]) for x in (self.k, self.v))
+        if self.kv_type == "i8":
+            (k_codes, k_scales), (v_codes, v_scales) = codes_and_scales(k), codes_and_scales(v)
+            codes = (x.astype(np.float32) for x in (k_codes, v_codes))
+            return Stored(*codes, k_scales, v_scales)
+        dtype = TYPES[self.kv_type]
         with np.errstate(over="ignore"):
-            return (
-                self.k.astype(dtype).astype(np.float32),
-                self.v.astype(dtype).astype(np.float32),
-            )
+            return Stored(*(x.astype(dtype).astype(np.float32) for x in (k, v)))
 
 
 def exact_order(
     q: Floats,
-    k: Floats,
-    v: Floats,
+    kv: Stored,
     first: int,
     *,
     scale: float = 0.125,
     softcap: float = 0.0,
+    span_tokens: int = SPAN,
 ) -> Floats:
-    """One position's attention to tokens first.. of k and v, in the contract's own arithmetic.
+    """One position's attention to tokens first.. of kv, in the contract's own arithmetic.
 
-    q: (queries, head_dim), all of one kv head; k, v: (tokens, head_dim); result like q.
+    q: (queries, head_dim), all of one kv head; result like q. With another ``span_tokens`` it is
+    not the contract's.
     """
     n, head_dim = q.shape
+    k, v, k_scales, v_scales = kv
     tokens = len(k)
     total: tuple[Floats, Floats, Floats] | None = None
-    for span in range(first // SPAN, (tokens - 1) // SPAN + 1):
+    for span in range(first // span_tokens, (tokens - 1) // span_tokens + 1):
         m = np.full(n, -np.inf, np.float32)
         total_l, acc = np.zeros(n, np.float32), np.zeros((n, head_dim), np.float32)
-        begin = max(first // BLOCK * BLOCK, span * SPAN)
-        for base in range(begin, min(tokens, (span + 1) * SPAN), BLOCK):
+        begin = max(first // BLOCK * BLOCK, span * span_tokens)
+        for base in range(begin, min(tokens, (span + 1) * span_tokens), BLOCK):
             low, high = max(first - base, 0), min(tokens - base, BLOCK)
             s = np.zeros((n, high - low), np.float32)
             for d in range(head_dim):
                 s = fma32(q[:, d : d + 1], k[base + low : base + high, d], s)
+            if k_scales is not None:
+                s = s * k_scales[base + low : base + high]
             s = s * np.float32(scale)
             if softcap:
                 s = np.float32(softcap) * flat(native.tanh, s / np.float32(softcap))
@@ -128,6 +192,8 @@ def exact_order(
             p = np.zeros((n, BLOCK), np.float32)
             p[:, low:high] = flat(native.exp, s - m_new[:, None])
             total_l = fma32(total_l, c, tree_sum(p))
+            if v_scales is not None:
+                p[:, low:high] *= v_scales[base + low : base + high]
             acc = acc * c[:, None]
             for t in range(low, high):
                 acc = fma32(p[:, t : t + 1], v[base + t], acc)
@@ -149,22 +215,23 @@ def exact_order(
 
 
 def truth(
-    q: Floats, k: Floats, v: Floats, first: int, *, scale: float = 0.125, softcap: float = 0.0
+    q: Floats, kv: Stored, first: int, *, scale: float = 0.125, softcap: float = 0.0
 ) -> Doubles:
     """The same attention in float64."""
-    s = q.astype(np.float64) @ k[first:].astype(np.float64).T * scale
+    k, v = kv.doubles()
+    s = q.astype(np.float64) @ k[first:].T * scale
     if softcap:
         s = softcap * np.tanh(s / softcap)
     p = np.exp(s - s.max(axis=1, keepdims=True))
-    result: Doubles = p @ v[first:].astype(np.float64) / p.sum(axis=1, keepdims=True)
+    result: Doubles = p @ v[first:] / p.sum(axis=1, keepdims=True)
     return result
 
 
 def plain(
-    q: Floats, k: Floats, v: Floats, first: int, *, scale: float = 0.125, softcap: float = 0.0
+    q: Floats, kv: Stored, first: int, *, scale: float = 0.125, softcap: float = 0.0
 ) -> Floats:
     """The same attention as a plain float32 program would loop: the yardstick of errors."""
-    keys, values = k[first:], v[first:]
+    keys, values = (x[first:].astype(np.float32) for x in kv.doubles())
     s = np.zeros((len(q), len(keys)), np.float32)
     for d in range(q.shape[1]):
         s = s + q[:, d : d + 1] * keys[:, d]

@@ -260,3 +260,43 @@ def test_log_sum_exp_of_special_rows(isa: str) -> None:
     assert native.log_sum_exp(isa, np.array([1.0, inf], np.float32)) == inf
     assert np.isnan(native.log_sum_exp(isa, np.array([1.0, np.nan], np.float32)))
     assert native.log_sum_exp(isa, np.array([5.0] + [-inf] * 40, np.float32)) == 5.0
+
+
+def cuts(width: int, rng: np.random.Generator) -> list[list[int]]:
+    """Ends of pieces: one, every 16 columns, and uneven ones, some of them empty."""
+    uneven = sorted(rng.integers(0, width + 1, 5).tolist())
+    return [[width], [*range(16, width, 16), width], [*uneven, width]]
+
+
+def awkward_rows(width: int, rng: np.random.Generator) -> list[Floats]:
+    """Ties far apart, both zeros, NaN and infinities at the ends of the row and within."""
+    rows = [rng.standard_normal(width).astype(np.float32) for _ in range(10)]
+    rows[0][:] = 0.0
+    rows[1][:] = np.where(np.arange(width) % 3, np.float32(0), np.float32(-0.0))
+    rows[2] = np.round(rows[2])
+    rows[3][[0, width - 1]] = 9.0
+    rows[4][rng.integers(width)] = np.nan
+    rows[5][rng.integers(width)] = np.inf
+    rows[6][:] = -np.inf
+    rows[7][:] = np.inf
+    rows[7][rng.integers(width)] = -1.0
+    rows[8][:] = np.inf
+    rows[9][:] = -np.inf
+    rows[9][width - 1] = -3e38
+    return rows
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", [1, 2, 15, 17, 64, 1000, 5003])
+def test_a_row_seen_in_pieces_gives_the_greedy_token_of_the_whole(isa: str, width: int) -> None:
+    rng = np.random.default_rng(width)
+    for row in awkward_rows(width, rng):
+        expected = native.choose(isa, row, 0.0)
+        for ends in cuts(width, rng):
+            for apart in (False, True):
+                assert native.greedy_by_pieces(isa, row, ends, apart) == expected
+        if expected >= 0 and width > 1:  # the inverse: a piece left out is missed
+            seen = (
+                native.greedy_by_pieces(isa, row[:expected], [expected], False) if expected else -1
+            )
+            assert seen != expected

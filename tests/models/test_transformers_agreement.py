@@ -334,10 +334,14 @@ def test_norms_as_they_are_stored_fail_the_yardstick(case: Case) -> None:
     "case", [kind for kind, config in KINDS.items() if config.experts is None], indirect=True
 )
 def test_rounding_stored_keys_and_values_costs_what_the_type_costs(case: Case) -> None:
-    exact, single, half = (
+    exact, single, half, codes = (
         run(case.executor(kv_dtype=dtype), case.tokens)
-        for dtype in (np.float64, np.float32, np.float16)
+        for dtype in (np.float64, np.float32, np.float16, np.int8)
     )
-    single_error, half_error = (np.sqrt(np.mean((x - exact) ** 2)) for x in (single, half))
+    single_error, half_error, codes_error = (
+        np.sqrt(np.mean((x - exact) ** 2)) for x in (single, half, codes)
+    )
     # 24 bits against 11: a factor of 8192, give or take a factor of 4.
     assert 2**11 < half_error / single_error < 2**15
+    # Steps of 1/127 of a head's largest, against at most 1/1024 of each number itself.
+    assert 2**2 < codes_error / half_error < 2**8

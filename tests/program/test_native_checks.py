@@ -25,6 +25,7 @@ class Buffers:
         self.t64 = self.program.float_buffer("T", 64)
         self.t128 = self.program.float_buffer("T", 128)
         self.r32 = self.program.output("R", 32)
+        self.k64 = self.program.output("K", 64)
         self.codes = self.program.int8_buffer("T", 32, 32)
         self.codes64 = self.program.int8_buffer("T", 64, 32)
         self.rope = self.program.rope([1.0] * 8, 1.0)
@@ -50,6 +51,19 @@ class Buffers:
         segment = (matrix or self.matrix, [0.0] * bias, rounded)
         x = self.t32 if x is None else x
         self.program.linear(x, [segment], add, self.t64 if out is None else out)
+
+    def head(
+        self,
+        *ops: _native.Matrix | tuple[str, float],
+        start: int = NONE,
+        x: int | None = None,
+        rounded: int = NONE,
+    ) -> None:
+        x = self.r32 if x is None else x
+        stages = [
+            op if isinstance(op, tuple) else (x, (op, [], rounded)) for op in ops or [self.matrix]
+        ]
+        self.program.head(start, stages, self.k64)
 
     def experts(
         self,
@@ -90,7 +104,7 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
     ("embed out width is 64, must be 32", lambda b: b.program.embed(b.matrix, b.t64)),
     ("embed out has rows R, must have rows T", lambda b: b.program.embed(b.matrix, b.r32)),
     ("rms_norm x is -1", lambda b: b.program.rms_norm(NONE, [1.0] * 32, 0.0, b.t32, [])),
-    ("rms_norm x is 10, must be from 0", lambda b: b.program.rms_norm(10, [], 0.0, b.t32, [])),
+    ("rms_norm x is 11, must be from 0", lambda b: b.program.rms_norm(11, [], 0.0, b.t32, [])),
     (
         "rms_norm weight length is 31, must be 32",
         lambda b: b.program.rms_norm(b.t32, [1.0] * 31, 0.0, b.t32, []),
@@ -130,6 +144,17 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
     ("softcap x width is 32, must be 64", lambda b: b.program.softcap(b.t32, 2.0, b.t64)),
     ("copy_rows x width is 64, must be 32", lambda b: b.program.copy_rows(b.t64, b.r32)),
     ("copy_rows x has rows R", lambda b: b.program.copy_rows(b.r32, b.t32)),
+    ("head out is -1", lambda b: b.program.head(b.r32, [], NONE)),
+    ("head out has rows R, must have rows K", lambda b: b.program.head(b.r32, [], b.r32)),
+    ("head start has rows T, must have rows R", lambda b: b.head(start=b.t64)),
+    ("head start width is 32, must be 64", lambda b: b.head(start=b.r32)),
+    ("head matrix rows is 32, must be 64", lambda b: b.head(_native.Matrix("f32", 32, 32))),
+    ("head x has rows T, must have rows R", lambda b: b.head(x=b.t32)),
+    ("head rounded input has rows T, must have rows R", lambda b: b.head(b.q8, rounded=b.codes)),
+    ("head op 'tanh' must be scale or softcap", lambda b: b.head(("tanh", 2.0))),
+    ("head has nothing to begin with", lambda b: b.head(("scale", 2.0), start=NONE)),
+    ("head has nothing to begin with", lambda b: b.program.head(NONE, [], b.k64)),
+    ("a program has one head", lambda b: (b.head(), b.head())),
     ("attention layer is -1", lambda b: b.attention(layer=-1)),
     ("attention num_kv_heads is 0", lambda b: b.attention(num_kv_heads=0)),
     ("attention num_heads is 2, must be", lambda b: b.attention(num_kv_heads=3)),
@@ -224,6 +249,8 @@ def test_operands_that_fit_are_taken() -> None:
     b.program.add(b.t32, b.t32, b.t32)
     b.program.copy_rows(b.t32, b.r32)
     b.program.softcap(b.r32, 2.0, b.r32)
+    b.program.rms_norm(b.t32, [1.0] * 32, 1e-6, b.r32, [])
+    b.head(b.matrix, ("scale", 2.0), b.matrix, ("softcap", 3.0))
     b.program.route(b.t4, True, b.t2)
     b.experts()
     b.experts(x=b.e32)
@@ -279,12 +306,48 @@ def test_offsets_beyond_the_tokens_are_refused_before_they_are_followed(tiny: Na
     def ints(*values: int) -> np.ndarray:
         return np.array(values, np.int32)
 
-    pool = _native.ThreadPool(1, spin=False)
+    pool = _native.ThreadPool(1, 1)
     kv = _native.KvPool("fp16", 1, 1, 16, 4)
     tables = np.zeros((2, 1), np.int32)
     with pytest.raises(ValueError, match="row_offsets has 1000, must be ascending, at most"):
         b.program.run(
-            pool, kv, ints(1, 1), ints(0, 0), ints(0, 1000, 2), tables, ints(), ints(), []
+            *(pool, kv, ints(1, 1), ints(0, 0), ints(0, 1000, 2), tables),
+            *(ints(), ints(), ints(), [], ints()),
+        )
+
+
+def test_rows_and_tokens_that_do_not_fit_the_step_are_refused(tiny: NativeModel) -> None:
+    def run(argmax_rows: list[int], argmax: int) -> None:
+        execution = tiny.run(tokens=64)
+        executor = execution.executor
+        none, zero = np.zeros(0, np.int32), np.zeros(1, np.int32)
+        widths = (tiny.config.vocab_size, tiny.config.hidden_size)
+        outputs = [np.empty((0, width), np.float32) for width in widths]  # logits, hidden states
+        executor._native.run(
+            *(executor.threads, execution.kv.pool, zero, zero, np.array([0, 1], np.int32)),
+            *(zero[None], none, np.array(argmax_rows, np.int32), none, outputs),
+            np.zeros(argmax, np.int32),
+        )
+
+    run([0, 0], 2)
+    with pytest.raises(ValueError, match="argmax_rows has 1, must be a row of the step"):
+        run([1], 1)
+    with pytest.raises(ValueError, match="argmax_rows has -1, must be a row of the step"):
+        run([-1], 1)
+    with pytest.raises(ValueError, match="argmax has 3, must be 1 entries"):
+        run([0], 3)
+
+
+def test_a_program_without_a_head_finds_no_tokens() -> None:
+    b = Buffers()
+    b.program.embed(b.matrix, b.t32)
+    none, zero = np.zeros(0, np.int32), np.zeros(1, np.int32)
+    outputs = [np.empty((1, 32), np.float32), np.empty((0, 64), np.float32)]
+    with pytest.raises(ValueError, match="argmax_rows has 1, must be empty for a program without"):
+        b.program.run(
+            *(_native.ThreadPool(1, 1), _native.KvPool("fp16", 1, 1, 16, 4)),
+            *(zero, zero, np.array([0, 1], np.int32), zero[None], none, zero, none),
+            *(outputs, zero.copy()),
         )
 
 

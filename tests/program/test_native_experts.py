@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from farthing import _native
 from farthing.cli.doctor.kernel_cases import random_matrix
 from farthing.program.builder import ProgramBuilder
-from farthing.program.native import KvCache, NativeExecutor, NativeWeight
+from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.ops import Program, WeightSlot
 from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
+from farthing.program.weights import NativeWeight
 
 WIDTH, INNER, EXPERTS, TOP_K, VOCAB = 256, 256, 6, 2, 400
 ROWS = 300  # on 2 of 6 experts: more than a tile takes for each

@@ -61,9 +61,9 @@ def tiny(tiny_path: Path) -> NativeModel:
     return NativeModel(tiny_path)
 
 
-def first_pass(path: Path, position: int, extra: int = 0) -> tuple[int, int]:
+def first_pass(path: Path, position: int, extra: int = 0, rows: int = ROWS) -> tuple[int, int]:
     """Bytes by which the first pass of a new process raises its peak, and of its workspace."""
-    arguments = [str(n) for n in (LONG, ROWS, position, extra)]
+    arguments = [str(n) for n in (LONG, rows, position, extra)]
     tests = str(Path(__file__).parents[1])
     search = os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH"))))
     child = subprocess.run(
@@ -85,6 +85,13 @@ def test_memory_of_a_pass_does_not_depend_on_context_length(tiny_path: Path) -> 
     assert end[1] == start[1]
 
 
+def test_memory_of_decoding_does_not_depend_on_context_length(tiny_path: Path) -> None:
+    """Where the threads share the spans of one sequence, of which there are 32 at the end."""
+    start, end = (first_pass(tiny_path, at, rows=16) for at in (0, LONG - 16))
+    assert end[0] <= start[0] + FREE
+    assert end[1] == start[1]
+
+
 def test_scratch_of_one_float_a_position_and_row_would_show(tiny_path: Path) -> None:
     """The inverse test: even memory that is given back within the pass is seen."""
     start = first_pass(tiny_path, 0)
@@ -101,15 +108,16 @@ def test_memory_of_the_default_model_does_not_depend_on_context_length(qwen_gguf
 def test_the_block_size_is_one_number(tiny: NativeModel) -> None:
     config = tiny.config
     assert POOL_BLOCK_TOKENS == BLOCK_TOKENS
-    for dtype, element in (("fp16", 2), ("fp32", 4)):
+    for dtype, element, scale in (("fp16", 2, 0), ("int8", 1, 4), ("fp32", 4, 0)):
         kv = KvCache(
-            dtype=dtype,
+            dtype=dtype,  # type: ignore[arg-type]
             num_layers=config.num_layers,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             num_blocks=3,
         )
-        per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * element
+        heads = config.num_layers * config.num_kv_heads
+        per_token = 2 * heads * (config.head_dim * element + scale)
         assert kv.block_bytes == BLOCK_TOKENS * per_token
         assert kv.nbytes == 3 * kv.block_bytes
 

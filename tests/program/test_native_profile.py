@@ -27,6 +27,9 @@ def test_a_profile_covers_the_pass_and_its_weights(tmp_path: Path) -> None:
     assert sum(t.seconds for t in timings) < wall
     layers = model.config.num_layers
     kinds = [t.name for t in timings]
+    # No row asks for its hidden state or for its best token alone.
+    assert [t.name for t in timings if t.tiles == 0] == ["rms_norm", "pick"]
     assert kinds.count("attend") == kinds.count("store_kv") == layers
-    assert kinds.count("linear") == 4 * layers + 1
-    assert all((t.weight_bytes > 0) == (t.name == "linear") for t in timings)
+    assert kinds.count("linear") == 4 * layers
+    assert kinds.count("head") == 1
+    assert all((t.weight_bytes > 0) == (t.name in ("linear", "head")) for t in timings)

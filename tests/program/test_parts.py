@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from farthing.engine.logit_head import LogitHead
-from farthing.program.native import NativeExecutor, load_weights
+from farthing.program.native import NativeExecutor
 from farthing.program.parts import body
+from farthing.program.weights import load_weights
 from support.native_runs import Logits, NativeModel, NativeRun, assert_same_bits
 from support.tiny_gguf import write_gguf
 from support.tiny_models import KINDS, make_tiny_model

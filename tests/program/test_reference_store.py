@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from farthing.config import ModelConfig, Rope, RopeScaling
 from farthing.errors import InvalidParameterError
 from farthing.models.registry import build_program
-from farthing.program.reference import ReferenceExecutor, inverse_frequencies
+from farthing.program.reference import (
+    ReferenceExecutor,
+    inverse_frequencies,
+    rounded_to_codes,
+)
 from farthing.program.step import SequenceRows, StepOutput, step_batch
 
 CONFIG = ModelConfig(
@@ -159,3 +163,37 @@ class TestInverseFrequencies:
         assert between.size
         assert np.all((between > 1 / 8) & (between < 1))
         assert np.all(np.diff(between) < 0)
+
+
+def test_an_int8_store_keeps_codes_of_each_heads_largest_number() -> None:
+    """Keys and values of (tokens, heads, dim) become whole multiples of largest / 127."""
+    rng = np.random.default_rng(5)
+    heads = rng.standard_normal((7, 3, 16)) * np.float64(10.0) ** rng.integers(-5, 5, (7, 3, 1))
+    heads[1, 2], heads[2, 0] = 0, 1e-32
+    heads[3, 1, 4], heads[4, 0, 0] = np.nan, -np.inf
+    rounded = rounded_to_codes(heads)
+    assert (rounded[1, 2] == 0).all()
+    assert (rounded[2, 0] == 0).all()
+    assert np.isnan(rounded[3, 1]).all()
+    assert np.isnan(rounded[4, 0]).all()
+    usual = np.ones((7, 3), bool)
+    usual[[1, 2, 3, 4], [2, 0, 1, 0]] = False
+    given = heads[usual].astype(np.float32)
+    largest = np.abs(given).max(axis=-1, keepdims=True)
+    codes = rounded[usual] / (largest / np.float32(127)).astype(np.float64)
+    assert np.array_equal(codes, np.rint(given * (np.float32(127) / largest)))
+    assert (np.abs(codes).max(axis=-1) == 127).all()
+
+
+def test_the_store_type_shows_in_what_is_read() -> None:
+    program = build_program(CONFIG)
+    rng = np.random.default_rng(0)
+    weights = {slot.name: rng.standard_normal(slot.shape) for slot in program.weights}
+    exact, codes = (
+        run(
+            ReferenceExecutor(program, weights.__getitem__, kv_dtype=dtype),
+            SequenceRows(TOKENS, 0, [0, 1]),
+        ).logits
+        for dtype in (np.float64, np.int8)
+    )
+    assert 0 < np.abs(codes - exact).max() < exact.std()

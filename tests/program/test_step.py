@@ -18,8 +18,8 @@ def int32(*values: int) -> NDArray[np.int32]:
 
 BATCH = step_batch(
     [
-        SequenceRows([7, 8, 9], position=14, block_table=[5, 2], logits=2, hidden=1),
-        SequenceRows([4], position=0, block_table=[3]),
+        SequenceRows([7, 8, 9], position=14, block_table=[5, 2], logits=2, argmax=1, hidden=1),
+        SequenceRows([4], position=0, block_table=[3], argmax=1),
         SequenceRows([1, 2], position=30, block_table=[0, 6, 1, 8], logits=0, hidden=2),
     ]
 )
@@ -31,6 +31,7 @@ def test_sequences_become_rows_in_the_order_given() -> None:
         "positions": [14, 15, 16, 0, 30, 31],
         "row_offsets": [0, 3, 4, 6],
         "logit_rows": [1, 2, 3],
+        "argmax_rows": [2, 3],
         "hidden_rows": [2, 4, 5],
     }
     assert {name: getattr(BATCH, name).tolist() for name in expected} == expected
@@ -57,18 +58,21 @@ def test_sequences_become_rows_in_the_order_given() -> None:
         ({"block_tables": np.zeros((2, 4), np.int32)}, "block_tables: .* hold 3 sequence"),
         ({"block_tables": np.full((3, 4), -1, np.int32)}, "block_tables: a negative block id"),
         ({"logit_rows": int32(0, 6)}, r"logit_rows: a row index is outside 0\.\.5"),
+        ({"argmax_rows": int32(6)}, r"argmax_rows: a row index is outside 0\.\.5"),
         ({"hidden_rows": int32(-1)}, r"hidden_rows: a row index is outside 0\.\.5"),
     ],
 )
 def test_contradictions_are_errors(changes: dict[str, NDArray[np.int32]], message: str) -> None:
     with pytest.raises(InvalidParameterError, match=message):
-        replace(BATCH, **changes)
+        replace(BATCH, **changes).check()
 
 
-@pytest.mark.parametrize("logits", [-1, 3])
-def test_no_more_logits_than_rows(logits: int) -> None:
-    with pytest.raises(InvalidParameterError, match=f"{logits} and 0 rows asked of .* 2 row"):
-        step_batch([SequenceRows([1, 2], 0, [0], logits=logits)])
+@pytest.mark.parametrize("count", [-1, 3])
+@pytest.mark.parametrize("result", ["logits", "argmax", "hidden"])
+def test_no_more_results_than_rows(result: str, count: int) -> None:
+    asked = {"logits": 0, result: count}
+    with pytest.raises(InvalidParameterError, match=f"{result}: {count} rows asked of .* 2 row"):
+        step_batch([SequenceRows([1, 2], 0, [0], **asked)])
 
 
 def test_a_step_needs_a_sequence_and_a_sequence_needs_a_row() -> None:
@@ -81,4 +85,4 @@ def test_a_step_needs_a_sequence_and_a_sequence_needs_a_row() -> None:
 def test_an_empty_batch_is_refused() -> None:
     empty = np.zeros(0, np.int32)
     with pytest.raises(InvalidParameterError, match="row_offsets"):
-        StepBatch(empty, empty, int32(0), np.zeros((0, 1), np.int32), empty, empty)
+        StepBatch(empty, empty, int32(0), np.zeros((0, 1), np.int32), empty, empty, empty).check()

@@ -14,15 +14,9 @@ from farthing import LLM
 from farthing.models.adapter import apply_adapter, open_adapter
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
-from farthing.program.native import (
-    KvCache,
-    KvDtype,
-    NativeExecutor,
-    NativeWeight,
-    WeightSource,
-    load_weights,
-)
+from farthing.program.native import KvCache, KvDtype, NativeExecutor
 from farthing.program.step import SequenceRows, step_batch
+from farthing.program.weights import NativeWeight, WeightSource, load_weights
 
 Logits = NDArray[np.float32]
 
@@ -56,9 +50,17 @@ class NativeModel:
         tokens: int = 2048,
         seed: int = 0,
     ) -> NativeRun:
-        """A fresh executor and cache; ``tokens`` of cache in blocks handed out in random order."""
+        """A fresh executor and cache; ``tokens`` of cache in blocks handed out in random order.
+
+        All threads play, also where there are fewer CPUs.
+        """
         executor = NativeExecutor(
-            self.program, self.weights, num_threads=num_threads, isa=isa, max_rows=max_rows
+            self.program,
+            self.weights,
+            num_threads=num_threads,
+            isa=isa,
+            max_rows=max_rows,
+            cpus=num_threads,
         )
         kv = KvCache(
             dtype=kv_dtype,

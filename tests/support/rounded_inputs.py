@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farthing.program.native import NativeWeight
 from farthing.program.reference import Weights
+from farthing.program.weights import NativeWeight
 from support.native_runs import NativeModel
 
 

@@ -54,11 +54,6 @@ FARTHING_INLINE int32_t clamp_to_block(int32_t token) {
   return token < 0 ? 0 : (token > kBlockTokens ? kBlockTokens : token);
 }
 
-// The oldest position that a query at `position` sees.
-FARTHING_INLINE int32_t first_visible(int32_t position, int32_t window) {
-  return window > 0 && position >= window ? position - window + 1 : 0;
-}
-
 inline Run visible_run(const QueryGroup& group, int32_t window, int32_t base, int32_t token) {
   const int32_t position = group.position + token;
   return {token, 1, clamp_to_block(first_visible(position, window) - base),
@@ -84,8 +79,8 @@ inline int32_t find_runs(const QueryGroup& group, int32_t window, int32_t base, 
 // One step: `run` of the group against consecutive blocks of which it sees the same tokens.
 template <bool kAhead, class Element>
 inline void attend_run(const AttentionShape& shape, const Workspace& work, const QueryGroup& group,
-                       const Run& run, const Blocks<Element>& blocks, int32_t num_blocks,
-                       const SoftmaxState& states) {
+                       const Run& run, const Blocks<Element>& blocks, const BlockScales& scales,
+                       int32_t num_blocks, const SoftmaxState& states) {
   const int32_t dim = shape.head_dim;
   const int32_t begin = run.first * group.heads, vectors = run.tokens * group.heads;
   const int32_t padded = padded_vectors(vectors);
@@ -98,7 +93,8 @@ inline void attend_run(const AttentionShape& shape, const Workspace& work, const
     else
       score_tile<kRows, false>(blocks, num_blocks, queries, dim, scores, padded * kBlockTokens);
   });
-  softmax_step(shape, work.scores, num_blocks, vectors, run.low, run.high, state, work.factors);
+  softmax_step(shape, scales, work.scores, num_blocks, vectors, run.low, run.high, state,
+               work.factors);
   each_tile(vectors, [&]<int kRows>(int32_t i) {
     const Weights weights = {work.scores + i * kBlockTokens, work.factors + i, padded, run.low,
                              run.high};
@@ -137,16 +133,16 @@ inline Blocks<float> converted(const Workspace& work, const Blocks<Element>& blo
 template <class Element>
 inline void attend_step(const AttentionShape& shape, const Workspace& work,
                         const QueryGroup& group, const Run* runs, int32_t num_runs,
-                        const Blocks<Element>& blocks, int32_t num_blocks,
-                        const SoftmaxState& state) {
+                        const Blocks<Element>& blocks, const BlockScales& scales,
+                        int32_t num_blocks, const SoftmaxState& state) {
   if (sizeof(Element) != sizeof(float) && group.vectors() > 2 * kRegisterRows) {
     const Blocks<float> floats = converted(work, blocks, num_blocks, shape.head_dim);
     for (int32_t r = 0; r < num_runs; ++r)
-      attend_run<false>(shape, work, group, runs[r], floats, num_blocks, state);
+      attend_run<false>(shape, work, group, runs[r], floats, scales, num_blocks, state);
     return;
   }
   for (int32_t r = 0; r < num_runs; ++r)
-    attend_run<true>(shape, work, group, runs[r], blocks, num_blocks, state);
+    attend_run<true>(shape, work, group, runs[r], blocks, scales, num_blocks, state);
 }
 
 // Blocks [begin, end) of the sequence for a group.
@@ -167,12 +163,19 @@ inline void attend_blocks(const AttentionShape& shape, const KvLayout& layout,
            (block + count > end || (block + count) * kBlockTokens > group.position + 1))
       count /= 2;
     Blocks<Element> blocks;
+    BlockScales scales;
     for (int32_t b = 0; b < count; ++b) {
       const uint8_t* keys = plane(block + b);
       const int32_t later = block + b + count;
       blocks.keys[b] = reinterpret_cast<const Element*>(keys);
       blocks.values[b] = reinterpret_cast<const Element*>(keys + layout.plane_bytes());
       blocks.ahead[b] = later < end ? plane(later) - keys : 0;
+      if constexpr (sizeof(Element) == 1) {
+        scales.keys[b] = reinterpret_cast<const float*>(keys + 2 * layout.plane_bytes());
+        scales.values[b] = scales.keys[b] + kBlockTokens;
+        fetch_ahead(scales.keys[b], blocks.ahead[b]);
+        fetch_ahead(scales.values[b], blocks.ahead[b]);
+      }
     }
     Run runs[kQueryVectors];
     int32_t num_runs = 1;
@@ -180,33 +183,85 @@ inline void attend_blocks(const AttentionShape& shape, const KvLayout& layout,
       runs[0] = {0, group.tokens, 0, kBlockTokens};
     else
       num_runs = find_runs(group, shape.window, block * kBlockTokens, runs);
-    attend_step(shape, work, group, runs, num_runs, blocks, count, state);
+    attend_step(shape, work, group, runs, num_runs, blocks, scales, count, state);
     block += count;
   }
 }
 
-// The group's total over everything it sees. planes: the pool at this layer and kv head.
+// The group's total over the spans, which begin with the first that the tile sees or are one alone.
+// planes: the pool at this layer and kv head.
 inline void attend_group(const AttentionShape& shape, const KvLayout& layout,
-                         const uint8_t* planes, const int32_t* block_table,
+                         const uint8_t* planes, const int32_t* block_table, SpanRange spans,
                          const QueryGroup& group, const Workspace& work) {
   constexpr int32_t kSpanBlocks = kSpanTokens / kBlockTokens;
   const int32_t first_block = first_visible(group.position, shape.window) / kBlockTokens;
   const int32_t end_block = (group.position + group.tokens - 1) / kBlockTokens + 1;
-  const int32_t first_span = first_block / kSpanBlocks;
   const int32_t vectors = group.vectors();
+  bool merging = false;  // the first span needs none: its results are the total
   reset(work.total, vectors, shape.head_dim);
-  for (int32_t span = first_span; span * kSpanBlocks < end_block; ++span) {
-    // The first span needs no merge: its results are the total.
-    const SoftmaxState& state = span == first_span ? work.total : work.span;
-    if (span != first_span) reset(state, vectors, shape.head_dim);
+  for (int32_t span = spans.begin; span < spans.end; ++span) {
     const int32_t span_begin = span * kSpanBlocks, span_end = span_begin + kSpanBlocks;
     const int32_t begin = span_begin > first_block ? span_begin : first_block;
     const int32_t end = span_end < end_block ? span_end : end_block;
-    if (layout.type == KvType::f16)
-      attend_blocks<Half>(shape, layout, planes, block_table, begin, end, group, work, state);
-    else
-      attend_blocks<float>(shape, layout, planes, block_table, begin, end, group, work, state);
-    if (span != first_span) merge_span(work.total, work.span, vectors, shape.head_dim);
+    if (begin >= end) continue;
+    const SoftmaxState& state = merging ? work.span : work.total;
+    if (merging) reset(state, vectors, shape.head_dim);
+    switch (layout.type) {
+      case KvType::f32:
+        attend_blocks<float>(shape, layout, planes, block_table, begin, end, group, work, state);
+        break;
+      case KvType::f16:
+        attend_blocks<Half>(shape, layout, planes, block_table, begin, end, group, work, state);
+        break;
+      case KvType::i8:
+        attend_blocks<int8_t>(shape, layout, planes, block_table, begin, end, group, work, state);
+        break;
+    }
+    if (merging) merge_span(work.total, work.span, vectors, shape.head_dim);
+    merging = true;
+  }
+}
+
+// Calls visit(group, row, column, first) for the tile's groups: the row of q and out of their first
+// token, the column of their first head, and how many vectors the groups before have.
+template <class Visit>
+inline void each_group(const AttentionShape& shape, const AttentionTile& tile, Visit visit) {
+  const int32_t heads_per_kv = shape.num_heads / shape.num_kv_heads;
+  size_t first = 0;
+  for (int32_t head = 0; head < heads_per_kv; head += kQueryVectors) {
+    const int32_t heads = heads_per_kv - head < kQueryVectors ? heads_per_kv - head : kQueryVectors;
+    const int32_t step = kQueryVectors / heads;
+    const size_t column = static_cast<size_t>(tile.kv_head * heads_per_kv + head) *
+                          static_cast<size_t>(shape.head_dim);
+    for (int32_t token = 0; token < tile.num_rows; token += step) {
+      const int32_t tokens = tile.num_rows - token < step ? tile.num_rows - token : step;
+      const QueryGroup group = {tile.position + token, tokens, heads};
+      visit(group, static_cast<size_t>(tile.row + token), column, first);
+      first += static_cast<size_t>(group.vectors());
+    }
+  }
+}
+
+inline void gather_queries(const QueryGroup& group, int32_t dim, const float* q, size_t q_stride,
+                           float* queries) {
+  for (int32_t i = 0; i < group.tokens; ++i) {
+    const float* source = q + static_cast<size_t>(i) * q_stride;
+    for (int32_t h = 0; h < group.heads; ++h)
+      for (int32_t d = 0; d < dim; ++d)
+        queries[static_cast<size_t>(d) * kQueryVectors + i * group.heads + h] =
+            source[static_cast<size_t>(h) * dim + d];
+  }
+}
+
+// out: at the group's first row and head.
+inline void write_results(const QueryGroup& group, int32_t dim, const SoftmaxState& state,
+                          float* out, size_t out_stride) {
+  for (int32_t i = 0; i < group.vectors(); ++i) {
+    float* target = out + static_cast<size_t>(i / group.heads) * out_stride +
+                    static_cast<size_t>(i % group.heads) * dim;
+    const float* acc = state.acc + static_cast<size_t>(i) * dim;
+    const Lanes divisor = broadcast(state.sums[i]);
+    for (int32_t d = 0; d < dim; d += 16) store(target + d, load(acc + d) / divisor);
   }
 }
 
@@ -214,34 +269,14 @@ inline void attend(const AttentionShape& shape, const KvLayout& layout, const ui
                    int32_t layer, const AttentionTile& tile, const float* q, size_t q_stride,
                    float* out, size_t out_stride, void* scratch) {
   const int32_t dim = shape.head_dim;
-  const int32_t heads_per_kv = shape.num_heads / shape.num_kv_heads;
   const Workspace work(scratch, dim);
   const uint8_t* planes = pool + layout.offset(0, layer, tile.kv_head);
-  for (int32_t head = 0; head < heads_per_kv; head += kQueryVectors) {
-    const int32_t heads = heads_per_kv - head < kQueryVectors ? heads_per_kv - head : kQueryVectors;
-    const int32_t step = kQueryVectors / heads;
-    const size_t column = static_cast<size_t>(tile.kv_head * heads_per_kv + head) * dim;
-    for (int32_t token = 0; token < tile.num_rows; token += step) {
-      const int32_t tokens = tile.num_rows - token < step ? tile.num_rows - token : step;
-      const QueryGroup group = {tile.position + token, tokens, heads};
-      const size_t row = static_cast<size_t>(tile.row + token);
-      for (int32_t i = 0; i < tokens; ++i) {
-        const float* source = q + (row + i) * q_stride + column;
-        for (int32_t h = 0; h < heads; ++h)
-          for (int32_t d = 0; d < dim; ++d)
-            work.queries[static_cast<size_t>(d) * kQueryVectors + i * heads + h] =
-                source[static_cast<size_t>(h) * dim + d];
-      }
-      attend_group(shape, layout, planes, tile.block_table, group, work);
-      for (int32_t i = 0; i < group.vectors(); ++i) {
-        float* target = out + (row + i / heads) * out_stride + column +
-                        static_cast<size_t>(i % heads) * dim;
-        const float* acc = work.total.acc + static_cast<size_t>(i) * dim;
-        const Lanes divisor = broadcast(work.total.sums[i]);
-        for (int32_t d = 0; d < dim; d += 16) store(target + d, load(acc + d) / divisor);
-      }
-    }
-  }
+  const SpanRange spans = visible_spans(tile, shape.window);
+  each_group(shape, tile, [&](const QueryGroup& group, size_t row, size_t column, size_t) {
+    gather_queries(group, dim, q + row * q_stride + column, q_stride, work.queries);
+    attend_group(shape, layout, planes, tile.block_table, spans, group, work);
+    write_results(group, dim, work.total, out + row * out_stride + column, out_stride);
+  });
 }
 
 }  // namespace farthing::FARTHING_ISA

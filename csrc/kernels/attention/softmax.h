@@ -20,6 +20,12 @@ struct SoftmaxState {
   }
 };
 
+// Of the tokens of each block of a step; null for caches without scales.
+struct BlockScales {
+  const float* keys[kMostBlocks] = {};
+  const float* values[kMostBlocks] = {};
+};
+
 FARTHING_INLINE Lanes negative_infinity() {
   return as_float(broadcast_int(constants::kInfinityBits | constants::kSignBit));
 }
@@ -42,9 +48,11 @@ FARTHING_INLINE Lanes sum_of(const float* rows, int32_t count) {
 }
 
 // Scales one row of raw scores and takes out what is not visible.
-FARTHING_INLINE void scale_scores(const AttentionShape& shape, bool whole, Mask visible,
-                                  float* row) {
-  Lanes s = load(row) * broadcast(shape.scale);
+FARTHING_INLINE void scale_scores(const AttentionShape& shape, const float* key_scales, bool whole,
+                                  Mask visible, float* row) {
+  Lanes s = load(row);
+  if (key_scales != nullptr) s = s * load(key_scales);
+  s = s * broadcast(shape.scale);
   if (shape.softcap != 0.0f)
     s = broadcast(shape.softcap) * tanh(s / broadcast(shape.softcap));
   if (!whole) s = select(visible, s, negative_infinity());
@@ -54,11 +62,12 @@ FARTHING_INLINE void scale_scores(const AttentionShape& shape, bool whole, Mask 
 // One step of the online softmax over `blocks` consecutive blocks, of which the tokens [low, high)
 // are visible to `vectors` query vectors. Turns the rows of 16 raw scores into p, advances highest
 // and sums, and gives in factors what acc must be multiplied by before each block. Row i of block
-// b is row b * padded_vectors(vectors) + i of scores and factors.
+// b is row b * padded_vectors(vectors) + i of scores and factors. With scales of the tokens, raw
+// scores are multiplied by those of the keys, and p, once summed, by those of the values.
 //
 // Sixteen vectors at a time, those of the last group that do not exist included: their rows hold
 // anything, and what follows in highest and sums is written back as it was.
-inline void softmax_step(const AttentionShape& shape, float* scores, int32_t blocks,
+inline void softmax_step(const AttentionShape& shape, const BlockScales& scales, float* scores, int32_t blocks,
                          int32_t vectors, int32_t low, int32_t high, const SoftmaxState& state,
                          float* factors) {
   const bool whole = low == 0 && high == kBlockTokens;
@@ -73,7 +82,7 @@ inline void softmax_step(const AttentionShape& shape, float* scores, int32_t blo
     for (int32_t b = 0; b < blocks; ++b) {
       float* rows = scores + (b * padded + first) * kBlockTokens;
       for (int32_t i = 0; i < count; ++i)
-        scale_scores(shape, whole, visible, rows + i * kBlockTokens);
+        scale_scores(shape, scales.keys[b], whole, visible, rows + i * kBlockTokens);
     }
     alignas(64) float maxima[kMostBlocks][16];
     for (int32_t b = 0; b < blocks; ++b) {
@@ -92,8 +101,12 @@ inline void softmax_step(const AttentionShape& shape, float* scores, int32_t blo
       }
     }
     for (int32_t b = 0; b < blocks; ++b) {
-      const float* rows = scores + (b * padded + first) * kBlockTokens;
+      float* rows = scores + (b * padded + first) * kBlockTokens;
       sums = fma(sums, load(factors + b * padded + first), sum_of(rows, count));
+      if (scales.values[b] == nullptr) continue;
+      const Lanes value_scales = load(scales.values[b]);
+      for (int32_t i = 0; i < count; ++i)
+        store(rows + i * kBlockTokens, load(rows + i * kBlockTokens) * value_scales);
     }
     store(state.highest + first, select(present, highest, highest_before));
     store(state.sums + first, select(present, sums, sums_before));

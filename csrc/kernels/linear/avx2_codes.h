@@ -30,37 +30,23 @@ struct Lookup<true> {
             _mm_loadu_si128(reinterpret_cast<const __m128i*>(codebook)))) {}
 };
 
-// Quads 2i and 2i + 1 of a packed span, half h of the rows; 8-bit codes and codebook values are
-// signed.
+// Quad q of a packed span, half h of the rows; 8-bit codes and codebook values are signed.
 template <Scheme S>
-[[gnu::always_inline]] inline void unpack_pair(const Lookup<traits_of(S).codebook>& lookup,
-                                               const uint8_t* span, int i, int h, __m256i& even,
-                                               __m256i& odd) {
+[[gnu::always_inline]] inline __m256i unpack_quad(const Lookup<traits_of(S).codebook>& lookup,
+                                                  const uint8_t* span, int q, int h) {
   constexpr int bits = traits_of(S).code_bits;
   span += 32 * h;
-  if constexpr (bits == 8) {
-    even = load(span + 128 * i);
-    odd = load(span + 128 * i + 64);
-    return;
-  }
-  const __m256i nibble = _mm256_set1_epi8(15);
-  const __m256i v = load(span + 64 * i);
-  even = _mm256_and_si256(v, nibble);
-  odd = _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble);
-  if constexpr (traits_of(S).codebook) {
-    even = _mm256_shuffle_epi8(lookup.table, even);
-    odd = _mm256_shuffle_epi8(lookup.table, odd);
-  }
-  if constexpr (bits == 5) {
-    const __m256i high = load(span + 256);
-    even = insert(even, 4 - 2 * i, high, _mm256_set1_epi8(0x10));
-    odd = insert(odd, 3 - 2 * i, high, _mm256_set1_epi8(0x10));
-  }
-  if constexpr (bits == 6) {
-    const __m256i high = load(span + 256 + 64 * (i / 2));
-    even = insert(even, 4 - 4 * (i % 2), high, _mm256_set1_epi8(0x30));
-    odd = insert(odd, 2 - 4 * (i % 2), high, _mm256_set1_epi8(0x30));
-  }
+  if constexpr (bits == 8) return load(span + kQuadBytes * q);
+  const int i = q / 2;
+  __m256i v = load(span + kLineBytes * i);
+  if (q % 2 != 0) v = _mm256_srli_epi16(v, 4);
+  v = _mm256_and_si256(v, _mm256_set1_epi8(15));
+  if constexpr (traits_of(S).codebook) v = _mm256_shuffle_epi8(lookup.table, v);
+  if constexpr (bits == 5)
+    v = insert(v, 4 - q, load(span + 4 * kLineBytes), _mm256_set1_epi8(0x10));
+  if constexpr (bits == 6)
+    v = insert(v, 4 - 2 * (q % 4), load(span + (4 + q / 4) * kLineBytes), _mm256_set1_epi8(0x30));
+  return v;
 }
 
 // Integer scales of a super-block as the second operand of vpmaddwd.
@@ -123,15 +109,8 @@ struct PackedCodes {
     prefetch_ahead<S, kPrefetch>(unit, j);
     return unit + traits_of(S).sub_bytes + traits_of(S).span_bytes * j;
   }
-  [[gnu::always_inline]] void pair(const uint8_t* span, int i, int h, __m256i& even,
-                                   __m256i& odd) const {
-    unpack_pair<S>(lookup, span, i, h, even, odd);
-  }
-  // Quad q alone.
   [[gnu::always_inline]] __m256i quad(const uint8_t* span, int q, int h) const {
-    __m256i even, odd;
-    unpack_pair<S>(lookup, span, q / 2, h, even, odd);
-    return q % 2 == 0 ? even : odd;
+    return unpack_quad<S>(lookup, span, q, h);
   }
   [[gnu::always_inline]] static SubScales<S> sub_scales(const uint8_t* unit, size_t) {
     return SubScales<S>(unit);
@@ -157,11 +136,6 @@ struct PanelCodes {
   [[gnu::always_inline]] const uint8_t* span(const uint8_t*, size_t step, size_t j) const {
     return panel.codes + 8 * kQuadBytes * (step * kStepSpans<S> + j);
   }
-  [[gnu::always_inline]] static void pair(const uint8_t* span, int i, int h, __m256i& even,
-                                          __m256i& odd) {
-    even = load(span + 128 * i + 32 * h);
-    odd = load(span + 128 * i + 64 + 32 * h);
-  }
   [[gnu::always_inline]] static __m256i quad(const uint8_t* span, int q, int h) {
     return load(span + kQuadBytes * q + 32 * h);
   }
@@ -171,24 +145,18 @@ struct PanelCodes {
 };
 
 template <Scheme S>
-void unpack_panel(const Weights& w, int32_t cols, Panel<S>& panel) {
+void unpack_panel(const Weights& w, size_t steps, Panel<S>& panel) {
   const PackedCodes<S, Prefetch::none> packed{Lookup<traits_of(S).codebook>(w.codebook)};
   uint8_t* to = panel.codes;
   panel.weights = w;
-  for (size_t step = 0; step < static_cast<size_t>(cols / kStepCols<S>); ++step) {
+  for (size_t step = 0; step < steps; ++step) {
     const uint8_t* unit = unit_at<S>(w, step);
     if constexpr (traits_of(S).sub_cols != 0) panel.sub[step] = SubScales<S>(unit);
     for (size_t j = 0; j < kStepSpans<S>; ++j) {
       const uint8_t* span = packed.span(unit, step, j);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i, to += 128) {
-        for (int h = 0; h < 2; ++h) {
-          __m256i even, odd;
-          packed.pair(span, i, h, even, odd);
-          store(to + 32 * h, even);
-          store(to + 64 + 32 * h, odd);
-        }
-      }
+#pragma GCC unroll 8
+      for (int q = 0; q < 8; ++q, to += kQuadBytes)
+        for (int h = 0; h < 2; ++h) store(to + 32 * h, packed.quad(span, q, h));
     }
   }
 }

@@ -96,11 +96,11 @@ struct PanelCodes {
 };
 
 template <Scheme S>
-void unpack_panel(const Weights& w, int32_t cols, Panel<S>& panel) {
+void unpack_panel(const Weights& w, size_t steps, Panel<S>& panel) {
   const PackedCodes<S, Prefetch::none> packed{Lookup<traits_of(S).codebook>(w.codebook)};
   uint8_t* to = panel.codes;
   panel.weights = w;
-  for (size_t step = 0; step < static_cast<size_t>(cols / kStepCols<S>); ++step) {
+  for (size_t step = 0; step < steps; ++step) {
     for (size_t j = 0; j < kStepSpans<S>; ++j) {
       const uint8_t* span = packed.span(unit_at<S>(w, step), step, j);
 #pragma GCC unroll 4

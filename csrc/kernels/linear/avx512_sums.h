@@ -9,10 +9,10 @@ namespace farthing::FARTHING_ISA::sweeps {
 
 inline constexpr int kTileTokens = 8;
 
-// Two tiles and more read a row block's codes packed: unpacking hides behind the products.
-consteval int stream_tokens(Scheme s) { return traits_of(s).sub_cols == 0 ? 32 : 64; }
+// Unpacking hides behind the products, which wait for two pipes only; decoding sub-scales does not.
+constexpr int stream_tokens(Scheme s) { return traits_of(s).sub_cols == 0 ? INT32_MAX : 64; }
 
-consteval Prefetch prefetch_for(Scheme s, int tokens) {  // measured on Zen 4
+constexpr Prefetch prefetch_for(Scheme s, int tokens) {  // measured on Zen 4
   switch (traits_of(s).code_bits) {
     case 4: return tokens == 1 ? Prefetch::none : Prefetch::both;
     case 8: return tokens <= 4 ? Prefetch::none : Prefetch::both;
@@ -27,155 +27,127 @@ inline __m512i load_s8(const uint8_t* p) {
   return _mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
 }
 // Four consecutive activations for every row.
-inline __m512i broadcast_quad(const int8_t* p) {
+[[gnu::always_inline]] inline __m512i broadcast(const void* p) {
   int32_t v;
   __builtin_memcpy(&v, p, 4);
   return _mm512_set1_epi32(v);
 }
+[[gnu::always_inline]] inline __m512 broadcast_float(const void* p) {
+  return _mm512_castsi512_ps(broadcast(p));
+}
 
 // Adds the products of kPairs pairs of quads of a span to the sums of T tokens. x: the first
-// token's activations at the span.
-template <int T, int kFirstPair, int kPairs, class Codes>
+// token's activations at the span; kStride: bytes to the next token's.
+template <int T, int kFirstPair, int kPairs, size_t kStride, class Codes>
 [[gnu::always_inline]] inline void add_products(const Codes& codes, const uint8_t* span,
-                                                const int8_t* x, size_t x_stride,
-                                                __m512i (&sums)[T]) {
+                                                const uint8_t* x, __m512i (&sums)[T]) {
 #pragma GCC unroll 4
   for (int i = kFirstPair; i < kFirstPair + kPairs; ++i) {
     __m512i even, odd;
     codes.pair(span, i, even, odd);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t)
-      sums[t] = _mm512_dpbusd_epi32(sums[t], even, broadcast_quad(x + t * x_stride + 8 * i));
+      sums[t] = _mm512_dpbusd_epi32(sums[t], even, broadcast(x + t * kStride + 8 * i));
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t)
-      sums[t] = _mm512_dpbusd_epi32(sums[t], odd, broadcast_quad(x + t * x_stride + 8 * i + 4));
+      sums[t] = _mm512_dpbusd_epi32(sums[t], odd, broadcast(x + t * kStride + 8 * i + 4));
   }
 }
 
 // acc = fma(weight_scale * activation_scale, float(isum), acc)
-[[gnu::always_inline]] inline __m512 add_scaled(__m512 weight_scale, float activation_scale,
+[[gnu::always_inline]] inline __m512 add_scaled(__m512 weight_scale, __m512 activation_scale,
                                                 __m512i isum, __m512 acc) {
-  const __m512 p = _mm512_mul_ps(weight_scale, _mm512_set1_ps(activation_scale));
+  const __m512 p = _mm512_mul_ps(weight_scale, activation_scale);
   return _mm512_fmadd_ps(p, _mm512_cvtepi32_ps(isum), acc);
 }
 
-// Mask of the lanes from `first` on that lie below `count`.
-inline __mmask16 lanes_below(size_t first, size_t count) {
-  if (count >= first + 16) return 0xffff;
-  return count <= first ? __mmask16{0} : static_cast<__mmask16>((1u << (count - first)) - 1);
-}
-
-consteval int zero_of(Scheme s) {
+constexpr int zero_of(Scheme s) {
   const SchemeTraits t = traits_of(s);
   return t.code_bits == 8 || t.codebook ? 128 : t.zero;  // they are made unsigned
 }
 
-// words: one-level, -zero * asum, which takes off the zero point, or asum where there is none;
-// q6_k, the same per 16 columns; q4_k and q5_k, sums of 32 activations as int16, two to a word.
+// Words of a record: one-level, -zero * asum, which takes off the zero point, or asum where there
+// is none; q6_k, the same per 16 columns; q4_k and q5_k, sums of 32 activations as int16, two to a
+// word.
+constexpr int words(Scheme s) {
+  return traits_of(s).sub_cols == 0 ? 1 : traits_of(s).minimum ? 4 : 16;
+}
+constexpr int code_bytes(Scheme) { return 1; }
+
 template <Scheme S>
-constexpr int meta_words() {
-  return traits_of(S).sub_cols == 0 ? 1 : traits_of(S).minimum ? 4 : 16;
+[[gnu::always_inline]] inline void prepare_span(const int8_t* codes, uint8_t* to) {
+  __builtin_memcpy(to, codes, kSpanCols);
 }
-template <Scheme S, int T>
-using Meta = TileMeta<S, T, meta_words<S>()>;
-
-// Sums of kRuns * kSumRun activations each, 16 from number i on; those from `count` on are zero.
-template <int kRuns>
-[[gnu::always_inline]] inline __m512i sixteen_sums(const int32_t* sums, size_t i, size_t count) {
-  if constexpr (kRuns == 1) {
-    return _mm512_maskz_loadu_epi32(lanes_below(i, count), sums + i);
-  } else {
-    const __m512i even =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-    const __m512i first = sixteen_sums<kRuns / 2>(sums, 2 * i, 2 * count);
-    const __m512i second = sixteen_sums<kRuns / 2>(sums, 2 * i + 16, 2 * count);
-    return _mm512_add_epi32(_mm512_permutex2var_epi32(first, even, second),
-                            _mm512_permutex2var_epi32(first, odd, second));
-  }
-}
-
-template <Scheme S, int T>
-[[gnu::always_inline]] inline void read_meta(const Tokens& a, size_t groups, Meta<S, T>& meta) {
+template <Scheme S>
+[[gnu::always_inline]] inline void prepare_words(const int8_t*, const int32_t* sums, uint8_t* to) {
   constexpr int zero = zero_of(S);
-  const __m512i minus_zero = _mm512_set1_epi32(-zero);
-#pragma GCC unroll 1
-  for (size_t t = 0; t < T; ++t) {
-    const float* scales = a.scales + t * a.scale_stride;
-    const int32_t* sums = a.sums + t * a.sum_stride;
-    if constexpr (traits_of(S).sub_cols == 0) {
-      constexpr size_t most = Meta<S, T>::kGroups;
-      for (size_t g = 0; g < most; g += 16) {
-        const __mmask16 room = lanes_below(g, most);
-        _mm512_mask_storeu_ps(meta.scales[t] + g, room,
-                             _mm512_maskz_loadu_ps(lanes_below(g, groups), scales + g));
-        const __m512i asum = sixteen_sums<kGroupRuns<S>>(sums, g, groups);
-        _mm512_mask_storeu_epi32(meta.words[t] + g, room,
-                                zero == 0 ? asum : _mm512_mullo_epi32(asum, minus_zero));
-      }
+  if constexpr (traits_of(S).sub_cols == 0) {
+    int32_t sum = 0;
+    for (int i = 0; i < kGroupRuns<S>; ++i) sum += sums[i];
+    if constexpr (zero != 0) sum *= -zero;
+    __builtin_memcpy(to, &sum, 4);
+  } else {
+    const __m512i asum = _mm512_loadu_si512(sums);
+    if constexpr (traits_of(S).minimum) {
+      const __m512i pairs = _mm512_add_epi32(asum, _mm512_srli_epi64(asum, 32));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi64_epi16(pairs));
     } else {
-      for (size_t g = 0; g < groups; ++g) {
-        meta.scales[t][g] = scales[g];
-        const __m512i asum = _mm512_loadu_si512(sums + 16 * g);
-        if constexpr (traits_of(S).minimum) {
-          const __m512i pairs = _mm512_add_epi32(asum, _mm512_srli_epi64(asum, 32));
-          _mm_store_si128(reinterpret_cast<__m128i*>(meta.words[t] + 4 * g),
-                          _mm512_cvtepi64_epi16(pairs));
-        } else {
-          _mm512_store_si512(meta.words[t] + 16 * g, _mm512_mullo_epi32(asum, minus_zero));
-        }
-      }
+      _mm512_storeu_si512(to, _mm512_mullo_epi32(asum, _mm512_set1_epi32(-zero)));
     }
   }
 }
 
+template <Scheme S, int T>
+using Record = RecordOf<S, T, code_bytes(S), words(S)>;
+
 // isum = what the sums of activation group g begin with.
 template <Scheme S, int T>
-[[gnu::always_inline]] inline void start_group(size_t g, const Meta<S, T>& meta,
+[[gnu::always_inline]] inline void start_group(const Record<S, T>& record, size_t g,
                                                __m512i (&isum)[T]) {
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t)
-    isum[t] = zero_of(S) == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(meta.words[t][g]);
+    isum[t] = zero_of(S) == 0 ? _mm512_setzero_si512() : broadcast(record.word(g, t));
 }
 
-// acc += the finished sums of activation group g.
+// acc += the finished sums of a step's activation group g, whose weight scales are at `scales`.
 template <Scheme S, int T>
-[[gnu::always_inline]] inline void add_group(const Weights& w, size_t g, const Meta<S, T>& meta,
-                                             const __m512i (&isum)[T], __m512 (&acc)[T]) {
-  const uint8_t* scales = scales_at<S>(w, g);
+[[gnu::always_inline]] inline void add_group(const uint8_t* scales, const Record<S, T>& record,
+                                             size_t g, const __m512i (&isum)[T],
+                                             __m512 (&acc)[T]) {
   const __m512 scale = load_halves(scales);
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
-    acc[t] = add_scaled(scale, meta.scales[t][g], isum[t], acc[t]);
+    const __m512 a_scale = broadcast_float(record.scale(g, t));
+    acc[t] = add_scaled(scale, a_scale, isum[t], acc[t]);
     if constexpr (traits_of(S).minimum)
-      acc[t] = add_scaled(load_halves(scales + 32), meta.scales[t][g],
-                          _mm512_set1_epi32(meta.words[t][g]), acc[t]);
+      acc[t] = add_scaled(load_halves(scales + 32), a_scale, broadcast(record.word(g, t)), acc[t]);
   }
 }
 
 template <Scheme S, int T, class Codes>
 [[gnu::always_inline]] inline void add_one_level(const Codes& codes, const Weights& w,
-                                                 size_t steps, const Tokens& a,
-                                                 const Meta<S, T>& meta, __m512 (&acc)[T]) {
-  for (size_t i = 0; i < steps; ++i) {
+                                                 size_t steps, const uint8_t* records,
+                                                 __m512 (&acc)[T]) {
+  using R = Record<S, T>;
+  for (size_t i = 0; i < steps; ++i, records += R::kBytes) {
+    const R record{records};
     const uint8_t* unit = unit_at<S>(w, i);
-    const int8_t* x = a.codes + kStepCols<S> * i;
     __m512i isum[T];
     if constexpr (kStepGroups<S> == 2) {
       const uint8_t* span = codes.span(unit, i, 0);
-      start_group<S, T>(2 * i, meta, isum);
-      add_products<T, 0, 2>(codes, span, x, a.code_stride, isum);
-      add_group<S, T>(w, 2 * i, meta, isum, acc);
-      start_group<S, T>(2 * i + 1, meta, isum);
-      add_products<T, 2, 2>(codes, span, x, a.code_stride, isum);
-      add_group<S, T>(w, 2 * i + 1, meta, isum, acc);
+      start_group<S, T>(record, 0, isum);
+      add_products<T, 0, 2, R::kStride>(codes, span, record.codes(0), isum);
+      add_group<S, T>(scales_at<S>(w, 2 * i), record, 0, isum, acc);
+      start_group<S, T>(record, 1, isum);
+      add_products<T, 2, 2, R::kStride>(codes, span, record.codes(0), isum);
+      add_group<S, T>(scales_at<S>(w, 2 * i + 1), record, 1, isum, acc);
     } else {
-      start_group<S, T>(i, meta, isum);
+      start_group<S, T>(record, 0, isum);
 #pragma GCC unroll 1
       for (size_t j = 0; j < kStepSpans<S>; ++j)
-        add_products<T, 0, 4>(codes, codes.span(unit, i, j), x + kSpanCols * j, a.code_stride,
-                              isum);
-      add_group<S, T>(w, i, meta, isum, acc);
+        add_products<T, 0, 4, R::kStride>(codes, codes.span(unit, i, j), record.codes(j),
+                                         isum);
+      add_group<S, T>(scales_at<S>(w, i), record, 0, isum, acc);
     }
   }
 }
@@ -202,9 +174,11 @@ struct SubScales {
 
 template <Scheme S, int T, class Codes>
 [[gnu::always_inline]] inline void add_two_level(const Codes& codes, const Weights& w,
-                                                 size_t groups, const Tokens& a,
-                                                 const Meta<S, T>& meta, __m512 (&acc)[T]) {
-  for (size_t s = 0; s < groups; ++s) {
+                                                 size_t steps, const uint8_t* records,
+                                                 __m512 (&acc)[T]) {
+  using R = Record<S, T>;
+  for (size_t s = 0; s < steps; ++s, records += R::kBytes) {
+    const R record{records};
     const uint8_t* unit = unit_at<S>(w, s);
     const SubScales sub_scales(unit);
     __m512i isum[T], msum[T];
@@ -215,8 +189,8 @@ template <Scheme S, int T, class Codes>
       __m512i part[T];
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t) part[t] = _mm512_setzero_si512();
-      add_products<T, 0, 4>(codes, codes.span(unit, s, j),
-                            a.codes + kSuperCols * s + kSpanCols * j, a.code_stride, part);
+      add_products<T, 0, 4, R::kStride>(codes, codes.span(unit, s, j), record.codes(j),
+                                       part);
       const __m512i scale = load_u8(sub_scales.scales[j]);
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t)
@@ -229,26 +203,26 @@ template <Scheme S, int T, class Codes>
                           _mm512_slli_epi32(load_u8(sub_scales.minimums[2 * j + 1]), 16));
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t)
-        msum[t] = _mm512_dpwssd_epi32(msum[t], minimums,
-                                      _mm512_set1_epi32(meta.words[t][4 * s + j]));
+        msum[t] = _mm512_dpwssd_epi32(msum[t], minimums, broadcast(record.word(0, t, j)));
     }
     const uint8_t* scales = scales_at<S>(w, s);
     const __m512 d = load_halves(scales), dmin = load_halves(scales + 32);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
-      acc[t] = add_scaled(d, meta.scales[t][s], isum[t], acc[t]);
-      const __m512 m = _mm512_mul_ps(dmin, _mm512_set1_ps(meta.scales[t][s]));
-      acc[t] = _mm512_fnmadd_ps(m, _mm512_cvtepi32_ps(msum[t]), acc[t]);
+      const __m512 a_scale = broadcast_float(record.scale(0, t));
+      acc[t] = add_scaled(d, a_scale, isum[t], acc[t]);
+      acc[t] = _mm512_fnmadd_ps(_mm512_mul_ps(dmin, a_scale), _mm512_cvtepi32_ps(msum[t]), acc[t]);
     }
   }
 }
 
 template <int T, class Codes>
-[[gnu::always_inline]] inline void add_q6_k(const Codes& codes, const Weights& w,
-                                            size_t groups, const Tokens& a,
-                                            const Meta<Scheme::q6_k, T>& meta, __m512 (&acc)[T]) {
+[[gnu::always_inline]] inline void add_q6_k(const Codes& codes, const Weights& w, size_t steps,
+                                            const uint8_t* records, __m512 (&acc)[T]) {
   constexpr Scheme S = Scheme::q6_k;
-  for (size_t s = 0; s < groups; ++s) {
+  using R = Record<S, T>;
+  for (size_t s = 0; s < steps; ++s, records += R::kBytes) {
+    const R record{records};
     const uint8_t* unit = unit_at<S>(w, s);
     __m512i isum[T];
 #pragma GCC unroll 8
@@ -257,10 +231,8 @@ template <int T, class Codes>
                                           std::integral_constant<int, kHalf>) {
       __m512i part[T];
 #pragma GCC unroll 8
-      for (int t = 0; t < T; ++t)
-        part[t] = _mm512_set1_epi32(meta.words[t][16 * s + 2 * j + kHalf]);
-      add_products<T, 2 * kHalf, 2>(codes, span, a.codes + kSuperCols * s + kSpanCols * j,
-                                    a.code_stride, part);
+      for (int t = 0; t < T; ++t) part[t] = broadcast(record.word(0, t, 2 * j + kHalf));
+      add_products<T, 2 * kHalf, 2, R::kStride>(codes, span, record.codes(j), part);
       const __m512i scale = load_s8(unit + kLanes * (2 * j + kHalf));
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t)
@@ -274,25 +246,25 @@ template <int T, class Codes>
     }
     const __m512 d = load_halves(scales_at<S>(w, s));
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) acc[t] = add_scaled(d, meta.scales[t][s], isum[t], acc[t]);
+    for (int t = 0; t < T; ++t)
+      acc[t] = add_scaled(d, broadcast_float(record.scale(0, t)), isum[t], acc[t]);
   }
 }
 
 // out (T, 16) += sums of T tokens over the steps of a panel (out = if it is the first).
 template <Scheme S, int T, class Codes>
 [[gnu::always_inline]] inline void add_panel(const Codes& codes, const Weights& w, size_t steps,
-                                             const Tokens& a, const Meta<S, T>& meta, bool first,
-                                             float* out) {
+                                             const uint8_t* records, bool first, float* out) {
   __m512 acc[T];
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t)
     acc[t] = first ? _mm512_setzero_ps() : _mm512_load_ps(out + kLanes * t);
   if constexpr (S == Scheme::q6_k)
-    add_q6_k<T>(codes, w, steps, a, meta, acc);
+    add_q6_k<T>(codes, w, steps, records, acc);
   else if constexpr (traits_of(S).sub_cols != 0)
-    add_two_level<S, T>(codes, w, steps, a, meta, acc);
+    add_two_level<S, T>(codes, w, steps, records, acc);
   else
-    add_one_level<S, T>(codes, w, steps, a, meta, acc);
+    add_one_level<S, T>(codes, w, steps, records, acc);
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) _mm512_store_ps(out + kLanes * t, acc[t]);
 }
@@ -318,7 +290,7 @@ inline void add_floats(const uint8_t* packed, size_t cols, const Tokens& a, floa
       const __m512 w = load_elements<S>(packed, k);
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t)
-        acc[t] = _mm512_fmadd_ps(w, _mm512_set1_ps(a.values[t * a.value_stride + k]), acc[t]);
+        acc[t] = _mm512_fmadd_ps(w, _mm512_set1_ps(a.values[t * a.stride + k]), acc[t]);
     }
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) total[t] = begin == 0 ? acc[t] : _mm512_add_ps(total[t], acc[t]);

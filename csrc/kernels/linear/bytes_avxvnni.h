@@ -2,6 +2,7 @@
 // 128 is added to signed bytes and codebook values.
 #pragma once
 
+#include "core/dot_bytes.h"
 #include "core/lanes.h"
 
 namespace farthing::FARTHING_ISA::dots {
@@ -57,13 +58,7 @@ FARTHING_INLINE IntLanes dot(IntLanes acc, Bytes codes, const int8_t* activation
   int32_t quad;
   __builtin_memcpy(&quad, activations, 4);
   const __m256i x = _mm256_set1_epi32(quad);
-#if defined(__AVXVNNI__)
-  return {_mm256_dpbusd_avx_epi32(acc.low, codes.low, x),
-          _mm256_dpbusd_avx_epi32(acc.high, codes.high, x)};
-#else  // the same instruction in AVX-512's encoding, to test this file where there is no other
-  return {_mm256_dpbusd_epi32(acc.low, codes.low, x),
-          _mm256_dpbusd_epi32(acc.high, codes.high, x)};
-#endif
+  return {dot_bytes(acc.low, codes.low, x), dot_bytes(acc.high, codes.high, x)};
 }
 FARTHING_INLINE IntLanes multiply(IntLanes a, IntLanes b) {
   return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)};

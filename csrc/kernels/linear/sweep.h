@@ -1,43 +1,25 @@
 // The order in which a linear call visits its row blocks, columns and tokens: shared by the vector
 // instruction sets, which bring the arithmetic as `Ops`.
 //
-// Few tokens: each row block is read once as one stream, unpacked in registers ("stream").
-// Many tokens: a panel of a row block's columns is unpacked once into L1, then swept by tiles of
-// tokens whose accumulators wait in memory between panels ("panel"). Both add in ascending order.
+// The activations are rearranged first (records.h). Then each row block is read as one stream by
+// one tile of tokens after the other, unpacked in registers ("stream"). Where that costs more than
+// it hides, many tokens are served from panels: columns of two row blocks are unpacked once into
+// L1, then swept by the tiles, whose accumulators wait in memory between panels ("panel"). Both add
+// in ascending order.
 #pragma once
 
 #include <immintrin.h>
 
 #include <utility>
 
-#include "kernels/linear/layout.h"
-#include "kernels/linear/linear.h"
+#include "kernels/linear/records.h"
 
 namespace farthing::FARTHING_ISA::sweeps {
 
-consteval SchemeTraits traits_of(Scheme s) { return kTraits[static_cast<int>(s)]; }
-
-inline constexpr int kPanelCols = 1024;  // columns a tile takes at once
-inline constexpr int kSweepCols = 512;   // of a sweep
-static_assert(kPanelCols % (2 * kSuperCols) == 0 && kSweepCols % (2 * kSuperCols) == 0,
-              "whole chunks of every scheme");
-inline constexpr int kSweepBlocks = 2;   // row blocks of a sweep, whose outputs lie side by side
-inline constexpr int kTokenChunk = 256;  // tokens whose accumulators are kept between panels
-
-// Weights are taken in steps: a unit, or as many spans of a whole-row unit as share an activation
-// scale. A step is one activation group, or two of 16 columns.
-template <Scheme S>
-inline constexpr bool kIsRow = traits_of(S).group == kWholeRow;
-template <Scheme S>
-inline constexpr int kStepCols =
-    kIsRow<S> ? traits_of(S).activation_group : traits_of(S).unit_cols;
-template <Scheme S>
-inline constexpr int kStepSpans = kStepCols<S> / kSpanCols;
-template <Scheme S>
-inline constexpr int kStepGroups = kStepCols<S> / traits_of(S).activation_group;
-// Runs of Activations::sums in an activation group.
-template <Scheme S>
-inline constexpr int kGroupRuns = traits_of(S).activation_group / kSumRun;
+inline constexpr int kSweepCols = 512;  // of a panel
+static_assert(kSweepCols % (2 * kSuperCols) == 0, "whole chunks of every scheme");
+inline constexpr int kSweepBlocks = 2;  // row blocks of a sweep, whose outputs lie side by side
+inline constexpr int kTokenChunk = 256;  // tokens whose records and accumulators are kept
 
 // A row block's weights from a column on: of a chunk, or within the one unit of a row.
 struct Weights {
@@ -61,13 +43,10 @@ template <Scheme S>
   return w.packed + g / t.chunk_groups * t.chunk_bytes + g % t.chunk_groups * 2 * kLanes;
 }
 
-// Activations of one tile of tokens, from some column on.
+// Floating-point activations of one tile of tokens.
 struct Tokens {
   const float* values;
-  const int8_t* codes;
-  const float* scales;
-  const int32_t* sums;
-  size_t value_stride, code_stride, scale_stride, sum_stride;  // elements between tokens
+  size_t stride;  // between tokens
 };
 
 // What a stream of weights asks for ahead. While little is computed on each line the hardware
@@ -118,33 +97,6 @@ struct Call {
   }
 };
 
-inline Tokens tokens_at(const Activations& a, int32_t t, int32_t col) {
-  const size_t row = static_cast<size_t>(t), k = static_cast<size_t>(col);
-  Tokens r{};
-  if (a.values != nullptr) {
-    r.value_stride = static_cast<size_t>(a.cols);
-    r.values = a.values + row * r.value_stride + k;
-  }
-  if (a.codes != nullptr) {
-    const size_t group = static_cast<size_t>(a.group);
-    r.code_stride = a.code_stride;
-    r.scale_stride = static_cast<size_t>(a.groups());
-    r.sum_stride = static_cast<size_t>(a.sums_per_row());
-    r.codes = a.codes + row * r.code_stride + k;
-    r.scales = a.scales + row * r.scale_stride + k / group;
-    r.sums = a.sums + row * r.sum_stride + k / kSumRun;
-  }
-  return r;
-}
-
-// The scales and sums of a tile's activations over one panel, at distances known to the compiler.
-template <Scheme S, int T, int kWords>
-struct TileMeta {
-  static constexpr int kGroups = kPanelCols / traits_of(S).activation_group;
-  alignas(64) float scales[T][kGroups];
-  alignas(64) int32_t words[T][kGroups * kWords];
-};
-
 // acc: (tokens, 16) finished sums of row block b.
 template <class Ops>
 void write_tile(const Call& c, int32_t b, int32_t first_token, int tokens, const float* acc) {
@@ -169,16 +121,6 @@ void write_tile(const Call& c, int32_t b, int32_t first_token, int tokens, const
   }
 }
 
-// Sizes of the tiles that cover `tokens`: as equal as possible, at most `most` each.
-struct Tiling {
-  int tiles, size, larger;  // the first `larger` tiles have size + 1
-  int size_of(int tile) const { return tile < larger ? size + 1 : size; }
-};
-inline Tiling tiling(int tokens, int most) {
-  const int tiles = (tokens + most - 1) / most;
-  return {tiles, tokens / tiles, tokens % tiles};
-}
-
 // Functions for tiles of 1 to kTile tokens, by their number less one.
 template <class Tile, int kTile>
 struct TileTable {
@@ -186,25 +128,25 @@ struct TileTable {
   Tile operator()(int tokens) const { return tiles[tokens - 1]; }
 };
 
+template <Scheme S>
+inline size_t steps_of(const Call& c) {
+  return static_cast<size_t>(c.cols() / kStepCols<S>);
+}
+
 template <class Ops, Scheme S>
-void stream_blocks(const Call& c) {
-  using Tile = void (*)(const Weights&, int32_t, const Tokens&, bool, float*);
+void float_blocks(const Call& c) {
+  using Tile = void (*)(const uint8_t*, size_t, const Tokens&, float*);
   static constexpr auto kTiles = []<int... kLess>(std::integer_sequence<int, kLess...>) {
-    return TileTable<Tile, Ops::kTile>{{Ops::template stream<S, kLess + 1>...}};
+    return TileTable<Tile, Ops::kTile>{{Ops::template floats<S, kLess + 1>...}};
   }(std::make_integer_sequence<int, Ops::kTile>{});
-  constexpr int32_t panel_cols = traits_of(S).group == 0 ? INT32_MAX : kPanelCols;
   const Tiling tiles = tiling(c.row_end - c.row_begin, Ops::kTile);
-  const int32_t all_cols = c.cols();
+  const size_t cols = static_cast<size_t>(c.w.cols);
   alignas(64) float acc[Ops::kTile * kLanes];
   for (int32_t b = c.block_begin; b < c.block_end; ++b) {
     int32_t t = c.row_begin;
     for (int i = 0; i < tiles.tiles; ++i) {
       const int n = tiles.size_of(i);
-      for (int32_t col = 0; col < all_cols;) {
-        const int32_t cols = all_cols - col < panel_cols ? all_cols - col : panel_cols;
-        kTiles(n)(c.weights(b, col), cols, tokens_at(c.a, t, col), col == 0, acc);
-        col += cols;
-      }
+      kTiles(n)(c.block(b), cols, {c.a.values + static_cast<size_t>(t) * cols, cols}, acc);
       write_tile<Ops>(c, b, t, n, acc);
       t += n;
     }
@@ -228,40 +170,64 @@ inline void prefetch_output(const Call& c, int32_t b, int32_t first_token, int t
 }
 
 template <class Ops, Scheme S>
-void panel_blocks(const Call& c) {
+void stream_blocks(const Call& c, int32_t first, const Tiling& tiles, const uint8_t* records) {
+  using Tile = void (*)(const Weights&, size_t, const uint8_t*, float*);
+  static constexpr auto kTiles = []<int... kLess>(std::integer_sequence<int, kLess...>) {
+    return TileTable<Tile, Ops::kTile>{{Ops::template stream<S, kLess + 1>...}};
+  }(std::make_integer_sequence<int, Ops::kTile>{});
+  const size_t steps = steps_of<S>(c);
+  alignas(64) float acc[Ops::kTile * kLanes];
+  for (int32_t b = c.block_begin; b < c.block_end; ++b) {
+    const Weights weights = c.weights(b, 0);
+    const uint8_t* at = records;
+    int32_t t = first;
+    for (int i = 0; i < tiles.tiles; ++i) {
+      const int n = tiles.size_of(i);
+      prefetch_output(c, b, t, n, 1);
+      kTiles(n)(weights, steps, at, acc);
+      write_tile<Ops>(c, b, t, n, acc);
+      t += n;
+      at += steps * record_bytes<Ops, S>(n);
+    }
+  }
+}
+
+template <class Ops, Scheme S>
+void panel_blocks(const Call& c, int32_t first, const Tiling& tiles, const uint8_t* records) {
   using Panel = typename Ops::template Panel<S>;
-  using Tile = void (*)(const Panel*, int, int32_t, const Tokens&, bool, float*);
+  using Tile = void (*)(const Panel*, int, size_t, const uint8_t*, bool, float*);
   static constexpr auto kTiles = []<int... kLess>(std::integer_sequence<int, kLess...>) {
     return TileTable<Tile, Ops::kTile>{{Ops::template sweep<S, kLess + 1>...}};
   }(std::make_integer_sequence<int, Ops::kTile>{});
   Panel panels[kSweepBlocks];
   alignas(64) float acc[kTokenChunk * kSweepBlocks * kLanes];
-  const int32_t all_cols = c.cols();
-  const size_t sweeps = static_cast<size_t>((all_cols + kSweepCols - 1) / kSweepCols);
-  for (int32_t first = c.row_begin; first < c.row_end; first += kTokenChunk) {
-    const int32_t count = c.row_end - first < kTokenChunk ? c.row_end - first : kTokenChunk;
-    const Tiling tiles = tiling(count, Ops::kTile);
-    const size_t shares = sweeps * static_cast<size_t>(tiles.tiles);
-    for (int32_t b = c.block_begin; b < c.block_end; b += kSweepBlocks) {
-      const int blocks = c.block_end - b < kSweepBlocks ? c.block_end - b : kSweepBlocks;
-      size_t share = 0;
-      for (int32_t col = 0; col < all_cols; col += kSweepCols) {
-        const int32_t cols = all_cols - col < kSweepCols ? all_cols - col : kSweepCols;
-        for (int r = 0; r < blocks; ++r)
-          Ops::template unpack<S>(c.weights(b + r, col), cols, panels[r]);
-        int32_t t = 0;
-        for (int i = 0; i < tiles.tiles; ++i) {
-          const int n = tiles.size_of(i);
-          float* sums = acc + t * blocks * kLanes;
-          prefetch_share(c.block(b + blocks), c.w.row_block_bytes * static_cast<size_t>(blocks),
-                         share++, shares);
-          if (col + cols == all_cols) prefetch_output(c, b, first + t, n, blocks);
-          kTiles(n)(panels, blocks, cols, tokens_at(c.a, first + t, col), col == 0, sums);
-          if (col + cols == all_cols)
-            for (int r = 0; r < blocks; ++r)
-              write_tile<Ops>(c, b + r, first + t, n, sums + r * n * kLanes);
-          t += n;
-        }
+  constexpr size_t sweep_steps = kSweepCols / kStepCols<S>;
+  const size_t all = steps_of<S>(c);
+  const size_t sweeps = (all + sweep_steps - 1) / sweep_steps;
+  const size_t shares = sweeps * static_cast<size_t>(tiles.tiles);
+  for (int32_t b = c.block_begin; b < c.block_end; b += kSweepBlocks) {
+    const int blocks = c.block_end - b < kSweepBlocks ? c.block_end - b : kSweepBlocks;
+    size_t share = 0;
+    for (size_t step = 0; step < all; step += sweep_steps) {
+      const size_t steps = all - step < sweep_steps ? all - step : sweep_steps;
+      const bool last = step + steps == all;
+      for (int r = 0; r < blocks; ++r)
+        Ops::template unpack<S>(c.weights(b + r, static_cast<int32_t>(step) * kStepCols<S>),
+                                steps, panels[r]);
+      const uint8_t* at = records;
+      int32_t t = 0;
+      for (int i = 0; i < tiles.tiles; ++i) {
+        const int n = tiles.size_of(i);
+        float* sums = acc + t * blocks * kLanes;
+        prefetch_share(c.block(b + blocks), c.w.row_block_bytes * static_cast<size_t>(blocks),
+                       share++, shares);
+        if (last) prefetch_output(c, b, first + t, n, blocks);
+        kTiles(n)(panels, blocks, steps, at + step * record_bytes<Ops, S>(n), step == 0, sums);
+        if (last)
+          for (int r = 0; r < blocks; ++r)
+            write_tile<Ops>(c, b + r, first + t, n, sums + r * n * kLanes);
+        t += n;
+        at += all * record_bytes<Ops, S>(n);
       }
     }
   }
@@ -269,10 +235,19 @@ void panel_blocks(const Call& c) {
 
 template <class Ops, Scheme S>
 void run(const Call& c) {
-  if constexpr (traits_of(S).group != 0) {
-    if (c.row_end - c.row_begin > Ops::template kStreamTokens<S>) return panel_blocks<Ops, S>(c);
+  if constexpr (kTraits[static_cast<int>(S)].group == 0) {
+    float_blocks<Ops, S>(c);
+  } else {
+    for (int32_t first = c.row_begin; first < c.row_end; first += kTokenChunk) {
+      const int32_t count = c.row_end - first < kTokenChunk ? c.row_end - first : kTokenChunk;
+      const Tiling tiles = tiling(count, Ops::kTile);
+      const uint8_t* records = prepare<Ops, S>(c.a, first, tiles);
+      if (count > Ops::template kStreamTokens<S>)
+        panel_blocks<Ops, S>(c, first, tiles, records);
+      else
+        stream_blocks<Ops, S>(c, first, tiles, records);
+    }
   }
-  stream_blocks<Ops, S>(c);
 }
 
 // Runs the call if it is for one of kSchemes, and says whether it was.

@@ -13,33 +13,41 @@ struct Ops {
   template <Scheme S>
   using Panel = farthing::FARTHING_ISA::sweeps::Panel<S>;
 
+  template <Scheme S>
+  static constexpr int kCodeBytes = code_bytes(S);
+  template <Scheme S>
+  static constexpr int kWords = words(S);
+  template <Scheme S>
+  [[gnu::always_inline]] static void prepare_span(const int8_t* codes, uint8_t* to) {
+    farthing::FARTHING_ISA::sweeps::prepare_span<S>(codes, to);
+  }
+  template <Scheme S>
+  [[gnu::always_inline]] static void prepare_words(const int8_t* codes, const int32_t* sums,
+                                                   uint8_t* to) {
+    farthing::FARTHING_ISA::sweeps::prepare_words<S>(codes, sums, to);
+  }
+
   template <Scheme S, int T>
-  static void stream(const Weights& w, int32_t cols, const Tokens& a, bool first, float* out) {
-    if constexpr (traits_of(S).group == 0) {
-      (void)first;  // all columns are one panel
-      add_floats<S, T>(w.packed, static_cast<size_t>(cols), a, out);
-    } else {
-      const size_t steps = static_cast<size_t>(cols / kStepCols<S>);
-      Meta<S, T> meta;
-      read_meta<S, T>(a, steps * kStepGroups<S>, meta);
-      const PackedCodes<S, prefetch_for(S, T)> codes{Lookup<traits_of(S).codebook>(w.codebook)};
-      add_panel<S, T>(codes, w, steps, a, meta, first, out);
-    }
+  static void floats(const uint8_t* packed, size_t cols, const Tokens& a, float* out) {
+    add_floats<S, T>(packed, cols, a, out);
+  }
+
+  template <Scheme S, int T>
+  static void stream(const Weights& w, size_t steps, const uint8_t* records, float* out) {
+    const PackedCodes<S, prefetch_for(S, T)> codes{Lookup<traits_of(S).codebook>(w.codebook)};
+    add_panel<S, T>(codes, w, steps, records, true, out);
   }
 
   template <Scheme S>
-  static void unpack(const Weights& w, int32_t cols, Panel<S>& panel) {
-    unpack_panel<S>(w, cols, panel);
+  static void unpack(const Weights& w, size_t steps, Panel<S>& panel) {
+    unpack_panel<S>(w, steps, panel);
   }
 
   template <Scheme S, int T>
-  static void sweep(const Panel<S>* panels, int blocks, int32_t cols, const Tokens& a, bool first,
-                    float* out) {
-    const size_t steps = static_cast<size_t>(cols / kStepCols<S>);
-    Meta<S, T> meta;
-    read_meta<S, T>(a, steps * kStepGroups<S>, meta);
+  static void sweep(const Panel<S>* panels, int blocks, size_t steps, const uint8_t* records,
+                    bool first, float* out) {
     for (int r = 0; r < blocks; ++r)
-      add_panel<S, T>(PanelCodes<S>{panels[r]}, panels[r].weights, steps, a, meta, first,
+      add_panel<S, T>(PanelCodes<S>{panels[r]}, panels[r].weights, steps, records, first,
                       out + r * T * kLanes);
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/sampling/filters.h"
+#include "kernels/sampling/greedy.h"
 #include "kernels/sampling/logprobs.h"
 #include "kernels/sampling/noise.h"
 
@@ -159,7 +160,8 @@ inline void philox_rows(uint64_t key, const uint32_t counter[4], int32_t count, 
   }
 }
 
-inline constexpr SamplingKernels kSampling = {choose,     keep,            log_sum_exp, logprobs,
-                                              gumbel_row, gumbel_of_words, philox_rows};
+inline constexpr SamplingKernels kSampling = {choose,      see_columns, keep,
+                                              log_sum_exp, logprobs,    gumbel_row,
+                                              gumbel_of_words, philox_rows};
 
 }  // namespace farthing::FARTHING_ISA

@@ -20,6 +20,7 @@
 
 #include "core/isa.h"
 #include "core/types.h"
+#include "kernels/sampling/row_best.h"
 
 namespace farthing {
 
@@ -94,6 +95,8 @@ struct SamplingKernels {
   // The token of a row, kNotFinite or kNothingAllowed. An infinite top is chosen without noise.
   int32_t (*choose)(const LogitRow& row, const Filters& filters, const NoiseKey& key,
                     const SamplingScratch& scratch);
+  // Joins columns first_token .. first_token + width - 1, higher than those seen before, to `best`.
+  void (*see_columns)(const float* x, int32_t width, int32_t first_token, RowBest& best);
   // What `choose` would draw from, into scratch.candidates in no order; their number, 0 for a row
   // without a token. temperature must be above 0 and the top finite.
   int32_t (*keep)(const LogitRow& row, const Filters& filters, const SamplingScratch& scratch);

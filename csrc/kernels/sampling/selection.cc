@@ -4,6 +4,8 @@
 #include <cmath>
 #include <functional>
 
+#include "kernels/sampling/row_best.h"
+
 namespace farthing {
 namespace {
 
@@ -68,6 +70,21 @@ int32_t lightest_by_value(Candidate* candidates, int32_t n, uint64_t needed) {
 
 int32_t lightest_by_deviation(Candidate* candidates, int32_t n, uint64_t needed) {
   return shortest_beginning(candidates, n, needed, before_by_deviation);
+}
+
+void join(RowBest& best, const RowBest& next) {
+  if (next.value > best.value) {
+    best.value = next.value;
+    best.token = next.token;
+  }
+  best.has_nan |= next.has_nan;
+  best.has_finite |= next.has_finite;
+}
+
+int32_t greedy_token(const RowBest& best) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (best.has_nan || best.value == -kInfinity) return kNotFinite;
+  return best.value == kInfinity && !best.has_finite ? kNotFinite : best.token;
 }
 
 }  // namespace farthing

@@ -27,6 +27,7 @@ from farthing.cli.options import (
     TopK,
     TopP,
     TypicalP,
+    Weights,
 )
 
 
@@ -61,6 +62,7 @@ def chat(
     dry_multiplier: DryMultiplier = 0.0,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
+    weights: Weights = "mmap",
     max_model_len: MaxModelLen = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -99,7 +101,7 @@ def chat(
     sampling.params()  # refuses what cannot be before anything is loaded
     variables = TemplateVariables(parse_variables(chat_template_arg), think)
     session = Session(model or DEFAULT_MODEL, system, sampling, variables)
-    options = LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter)
+    options = LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter, weights)
     llm = load(session.model, options)
     llm.chat_template  # noqa: B018 - says at once that the model cannot chat
     if think is not None:

@@ -58,18 +58,29 @@ class ErrorReportingGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Lets ``--debug`` stand behind the verb too, and makes ``VERB --help`` quick."""
-        if len(args) == 2 and args[0] in self.commands and args[1] in ctx.help_option_names:
-            # Parsing even this would load what coerces values, longer than all else it does.
-            verb = self.commands[args[0]]
-            with _quiet_broken_pipe():
-                typer.echo(verb.get_help(typer.Context(verb, parent=ctx, info_name=args[0])))
-            ctx.exit()
+        if len(args) > 1 and args[-1] in ctx.help_option_names:
+            verb = self._verb_named(ctx, args[:-1])
+            if verb is not None:
+                # Parsing even this would load what coerces values, longer than all else it does.
+                with _quiet_broken_pipe():
+                    typer.echo(verb.command.get_help(verb))
+                ctx.exit()
         end = args.index("--") if "--" in args else len(args)
         options = [argument for argument in args[:end] if argument != "--debug"]
         if len(options) < end:
             args = ["--debug", *options, *args[end:]]
         with _quiet_broken_pipe():  # --help and --version write
             return list(super().parse_args(ctx, args))
+
+    def _verb_named(self, ctx: Any, names: list[str]) -> typer.Context | None:
+        """The context of the verb, or verb of a verb, that ``names`` are the whole name of."""
+        for name in names:
+            commands = getattr(ctx.command, "commands", {})
+            if name not in commands:
+                return None
+            ctx = typer.Context(commands[name], parent=ctx, info_name=name)
+        found: typer.Context = ctx
+        return found
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb. Exit statuses: 2 for errors of use, 1 for bugs, 130 for Ctrl-C."""

@@ -21,10 +21,11 @@ class LoadOptions:
     """How a model is loaded; lengths in tokens, None: the LLM decides."""
 
     threads: int | None = None
-    kv_cache_dtype: Literal["fp16", "fp32"] = "fp16"
+    kv_cache_dtype: Literal["fp16", "int8", "fp32"] = "fp16"
     max_model_len: int | None = None
     use_cache: bool = True
     adapter: str | None = None
+    weights: Literal["mmap", "copy"] = "mmap"
 
 
 def load(model: str, options: LoadOptions) -> LLM:
@@ -33,16 +34,22 @@ def load(model: str, options: LoadOptions) -> LLM:
     from farthing.cli.download import fetch
     from farthing.llm import LLM
     from farthing.models.adapter import open_adapter
+    from farthing.program.weights import explain_bus_errors
 
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
     if options.adapter is not None:
         open_adapter(Path(options.adapter))  # a wrong one is refused before anything is fetched
     path = fetch(model)
+    explain_bus_errors(
+        f"farthing: error: {path}: a file of the model became shorter while it was in use; make it "
+        "anew, and use --weights copy where files may change\n"
+    )
     bar = LoadBar(model)
     try:
         return LLM(
             path,
             adapter=options.adapter,
+            weights=options.weights,
             use_cache=options.use_cache,
             kv_cache_dtype=options.kv_cache_dtype,
             max_model_len=options.max_model_len,

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from farthing.cli.bench.app import app as bench
 from farthing.cli.chat import chat
 from farthing.cli.doctor.command import doctor
 from farthing.cli.errors import EXIT_BROKEN_PIPE, ErrorReportingGroup, flush_output, prepare_streams
 from farthing.cli.evaluate import evaluate
 from farthing.cli.list import list_models
 from farthing.cli.pull import pull
+from farthing.cli.quantize import quantize
 from farthing.cli.rm import rm
 from farthing.cli.run import run
 from farthing.cli.show import show
@@ -51,8 +53,10 @@ app.command("pull")(pull)
 app.command("list")(list_models)
 app.command("show")(show)
 app.command("rm")(rm)
+app.command("quantize")(quantize)
 app.command("evaluate")(evaluate)
 app.command("doctor")(doctor)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:

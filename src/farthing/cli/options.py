@@ -14,7 +14,9 @@ def complete_model(incomplete: str) -> list[str]:
     return [entry.name for entry in catalog.CATALOG if entry.name.startswith(incomplete)]
 
 
-MODEL_HELP = "Catalog name (see `farthing list`), hub id, GGUF file or Hugging Face directory."
+MODEL_HELP = (
+    "Catalog name (see `farthing list`), hub id, GGUF file, Hugging Face or packed directory."
+)
 
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help=MODEL_HELP, autocompletion=complete_model)
@@ -171,8 +173,11 @@ Threads = Annotated[
     ),
 ]
 KvCacheDtype = Annotated[
-    Literal["fp16", "fp32"],
-    typer.Option("--kv-cache-dtype", help="Type in which keys and values are stored."),
+    Literal["fp16", "int8", "fp32"],
+    typer.Option(
+        "--kv-cache-dtype",
+        help="Type in which keys and values are stored; int8 takes about half of fp16.",
+    ),
 ]
 MaxModelLen = Annotated[
     int | None,
@@ -182,6 +187,14 @@ MaxModelLen = Annotated[
         metavar="TOKENS",
         help="Shorten the context to this; by default the model's own.",
         show_default=False,
+    ),
+]
+Weights = Annotated[
+    Literal["mmap", "copy"],
+    typer.Option(
+        "--weights",
+        help="Use a packed directory's weights where they lie, shared with other processes, or "
+        "copy them into memory of this one. Weights of other models are always packed into memory.",
     ),
 ]
 Adapter = Annotated[

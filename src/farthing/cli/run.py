@@ -33,6 +33,7 @@ from farthing.cli.options import (
     TopK,
     TopP,
     TypicalP,
+    Weights,
 )
 
 
@@ -71,6 +72,7 @@ def run(
     chat_template_arg: TemplateArguments = None,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
+    weights: Weights = "mmap",
     max_model_len: MaxModelLen = None,
     no_cache: NoCache = False,
     json: Json = False,
@@ -115,7 +117,9 @@ def run(
         frequency_penalty=frequency_penalty,
         dry_multiplier=dry_multiplier,
     ).params(form.params())
-    llm = load(model, LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter))
+    llm = load(
+        model, LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter, weights)
+    )
     templated = not raw and llm.has_chat_template
     if templated:
         if think is not None:

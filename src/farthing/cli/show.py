@@ -104,6 +104,7 @@ def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "active_parameters": parameters - _idle_parameters(config),
         "tensor_bytes": nbytes,
         "bits_per_weight": 8 * nbytes / parameters,
+        "packed": packed_facts(checkpoint),
         "tensor_types": {
             name: {
                 "tensors": total.tensors,
@@ -114,6 +115,21 @@ def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
             }
             for name, total in types.items()
         },
+    }
+
+
+def packed_facts(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """How a packed directory was made; None for other models."""
+    manifest = checkpoint.manifest
+    if manifest is None:
+        return None
+    return {
+        "source": manifest.source,
+        "source_bytes": manifest.source_bytes,
+        "method": manifest.method,
+        "created_by": manifest.created_by,
+        "numerics_version": manifest.numerics_version,
+        "fingerprint": manifest.fingerprint,
     }
 
 
@@ -167,6 +183,13 @@ def _experts_text(experts: dict[str, Any]) -> str:
     return f"{text}; {dense} layer{'s' * (dense > 1)} without" if dense else text
 
 
+def _packed_text(packed: dict[str, Any]) -> str:
+    how = "codes kept" if packed["method"] == "none" else f"scales by {packed['method']}"
+    text = f"from {packed['source']}, {how}, by {packed['created_by']}; numerics "
+    text += f"{packed['numerics_version']}, fingerprint {packed['fingerprint']}"
+    return text if text.isprintable() else repr(text)
+
+
 def _print(facts: dict[str, Any]) -> None:
     from rich import box
     from rich.table import Table
@@ -196,6 +219,7 @@ def _print(facts: dict[str, Any]) -> None:
             "Chat template": "yes" if facts["chat_template"] else "no",
             "Weights": f"{human_bytes(facts['tensor_bytes'])}, "
             f"{facts['bits_per_weight']:.2f} bits a weight",
+            **({} if facts["packed"] is None else {"Packed": _packed_text(facts["packed"])}),
         }
     )
     types = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -14,9 +14,10 @@ from farthing.engine.model_loader import packed_bytes
 from farthing.errors import FarthingError, InsufficientMemoryError, ModelFormatError
 from farthing.models.checkpoint import Checkpoint
 from farthing.models.registry import build_program
-from farthing.program.native import FloatMode, KvCache, NativeExecutor, WeightSource, load_weights
+from farthing.program.native import FloatMode, KvCache, NativeExecutor
 from farthing.program.parts import head
 from farthing.program.step import SequenceRows, step_batch
+from farthing.program.weights import PackedSource, WeightSource, load_weights
 
 _STATES = "hidden_states"
 
@@ -47,7 +48,7 @@ class LogitHead:
                 f"{available >> 20} MiB are available"
             )
         width = next(slot.shape[1] for slot in program.weights if slot.name == _STATES)
-        sources: dict[str, WeightSource] = {
+        sources: dict[str, WeightSource | PackedSource] = {
             **checkpoint.tensors,
             _STATES: _NoStates(checkpoint.path, (max_rows, width)),
         }

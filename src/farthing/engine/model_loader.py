@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from farthing import machine
 from farthing.config import ModelConfig
@@ -18,19 +19,19 @@ from farthing.errors import (
     UnsupportedOperationError,
 )
 from farthing.models.adapter import Adapter, FactorSource, apply_adapter
-from farthing.models.checkpoint import Checkpoint, TensorSource, check_tensors, open_checkpoint
+from farthing.models.checkpoint import (
+    Checkpoint,
+    PackedTensor,
+    TensorSource,
+    check_tensors,
+    open_checkpoint,
+)
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.experts import expand, find_routing
-from farthing.program.native import (
-    FloatMode,
-    KvCache,
-    KvDtype,
-    NativeExecutor,
-    load_weights,
-    served_scheme,
-)
+from farthing.program.native import FloatMode, KvCache, KvDtype, NativeExecutor
 from farthing.program.ops import Attention, Program, Rows, Tap
 from farthing.program.parts import body
+from farthing.program.weights import WeightPlacement, load_weights, served_scheme
 from farthing.tokenization.tokenizer import Tokenizer
 
 OVERHEAD_BYTES = 300 << 20
@@ -45,12 +46,18 @@ HEAD_DIM_MULTIPLE = 16
 ROW_BLOCK = 16
 """Rows that the kernels' layouts interleave: a matrix is filled up to whole blocks of them."""
 
-KV_ELEMENT_BYTES: dict[KvDtype, int] = {"fp16": 2, "fp32": 4}
+KV_ELEMENT_BYTES: dict[KvDtype, int] = {"fp16": 2, "int8": 1, "fp32": 4}
+
+KV_SCALE_BYTES: dict[KvDtype, int] = {"fp16": 0, "int8": 4, "fp32": 0}
+"""Of the scale that the keys, or the values, of a token and kv head share."""
 
 MIN_AUTOMATIC_TOKENS = 1024
 """The shortest context chosen for the user when memory is short; less is refused."""
 
-Sources = Mapping[str, TensorSource | FactorSource]
+WEIGHT_PLACEMENTS: tuple[WeightPlacement, ...] = get_args(WeightPlacement)
+
+Source = TensorSource | PackedTensor | FactorSource
+Sources = Mapping[str, Source]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class LoadOptions:
     kv_cache_tokens: int | None = None  # tokens of all sequences together
     adapter: Adapter | None = None  # None: the model as it is
     body_only: bool = False  # end in the hidden states of the rows that need logits
+    weights: WeightPlacement = "mmap"  # of a packed directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,12 @@ def load_model(
     """
     if options.kv_cache_dtype not in KV_ELEMENT_BYTES:
         raise InvalidParameterError(
-            f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of fp16, fp32"
+            f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of "
+            f"{', '.join(KV_ELEMENT_BYTES)}"
+        )
+    if options.weights not in WEIGHT_PLACEMENTS:
+        raise InvalidParameterError(
+            f"weights={options.weights!r} must be one of {', '.join(WEIGHT_PLACEMENTS)}"
         )
     with FloatMode():  # numbers of the configuration are read to the same bits
         checkpoint = open_checkpoint(path, FAMILIES)
@@ -135,7 +148,13 @@ def load_model(
     program, tensors = _adapt(program, checkpoint.tensors, options.adapter)
     if options.body_only:
         program = body(program)
-    weights = load_weights(program, tensors, num_threads=num_threads, progress=advance)
+    weights = load_weights(
+        program,
+        tensors,
+        num_threads=num_threads,
+        placement=options.weights,
+        progress=advance,
+    )
     if progress is not None:
         progress(weight_bytes, weight_bytes)
     executor = NativeExecutor(
@@ -151,7 +170,9 @@ def load_model(
     return LoadedModel(checkpoint, config, tokenizer, Runner(executor, kv), max_model_len)
 
 
-def _adapt(program: Program, tensors: Sources, adapter: Adapter | None) -> tuple[Program, Sources]:
+def _adapt(
+    program: Program, tensors: Mapping[str, TensorSource | PackedTensor], adapter: Adapter | None
+) -> tuple[Program, Sources]:
     """The program with the adapter, and where the weights of both come from."""
     if adapter is None:
         return program, tensors
@@ -160,17 +181,23 @@ def _adapt(program: Program, tensors: Sources, adapter: Adapter | None) -> tuple
     return adapted.program, {**tensors, **adapted.sources}
 
 
-def packed_bytes(source: TensorSource | FactorSource, *, router: bool = False) -> int:
+def packed_bytes(source: Source, *, router: bool = False) -> int:
     """Bytes a weight takes in memory: the rows of a matrix are packed in whole blocks."""
+    if isinstance(source, PackedTensor):
+        return source.nbytes
     rows = source.rows if len(source.shape) < 2 else -(-source.rows // ROW_BLOCK) * ROW_BLOCK
     as_stored = served_scheme(source.dtype, router=router) == source.dtype
     return rows * (source.row_nbytes if as_stored else 4 * source.shape[-1])
 
 
 def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
-    """Bytes the KV cache takes for one token: 2 · layers · kv heads · head dim · element bytes."""
+    """Bytes the KV cache takes for one token: 2 · layers · kv heads · head dim · element bytes.
+
+    And for int8 the scales, 2 · layers · kv heads · 4 bytes.
+    """
+    element, scale = KV_ELEMENT_BYTES[dtype], KV_SCALE_BYTES[dtype]
     return sum(
-        2 * op.num_kv_heads * op.head_dim * KV_ELEMENT_BYTES[dtype]
+        2 * op.num_kv_heads * (op.head_dim * element + scale)
         for op in program.ops
         if isinstance(op, Attention)
     )

@@ -13,6 +13,7 @@ from farthing.engine.scheduler import ScheduledRows
 from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.step import SequenceRows, step_batch
 from farthing.sampling.grammar.matcher import MaskFiller
+from farthing.sampling.request_sampler import RequestSampler
 from farthing.sampling.sampler import NOT_FINITE, NOTHING_ALLOWED, SampledRow, Sampler, TokenLogprob
 
 
@@ -41,14 +42,28 @@ class Runner:
 
     def run(self, schedule: Sequence[ScheduledRows]) -> dict[str, Draw]:
         """Computes the scheduled rows; returns what their logits gave by request id."""
-        batch = step_batch([_sequence_rows(rows) for rows in schedule])
-        logits = self.executor.run(batch, self.kv).logits
+        of_argmax = [_takes_argmax(rows) for rows in schedule]
+        batch = step_batch(list(map(_sequence_rows, schedule, of_argmax)))
+        output = self.executor.run(batch, self.kv)
         draws = {
             rows.request.request_id: Draw(rows.request) for rows in schedule if rows.num_logits
         }
-        places = _logit_places(schedule)
-        self._draw(logits, schedule, places, draws)
-        self._report(logits, schedule, places, draws)
+        found = [
+            rows.request.request_id
+            for rows, argmax in zip(schedule, of_argmax, strict=True)
+            if argmax
+        ]
+        for request_id, token in zip(found, output.argmax.tolist(), strict=True):
+            draws[request_id].token = token
+        if len(found) < len(draws):
+            of_logits = [
+                rows
+                for rows, argmax in zip(schedule, of_argmax, strict=True)
+                if rows.num_logits and not argmax
+            ]
+            places = _logit_places(of_logits)
+            self._draw(output.logits, of_logits, places, draws)
+            self._report(output.logits, of_logits, places, draws)
         return draws
 
     def _draw(
@@ -93,9 +108,7 @@ class Runner:
         asked: list[tuple[Draw, int, int, int, bool]] = []  # draw, row, token, count, of the prompt
         for rows, place in zip(schedule, places, strict=True):
             params = rows.request.params
-            draw = draws.get(rows.request.request_id)
-            if draw is None:
-                continue
+            draw = draws[rows.request.request_id]
             for i, row in enumerate(place[: rows.prompt_logits], rows.request.num_prompt_logprobs):
                 token = rows.request.prompt_token_ids[i + 1]
                 asked.append((draw, row, token, params.prompt_logprobs or 0, True))
@@ -118,12 +131,25 @@ class Runner:
                 draw.logprobs = report
 
 
-def _sequence_rows(rows: ScheduledRows) -> SequenceRows:
+def _takes_argmax(rows: ScheduledRows) -> bool:
+    """Whether nobody reads the logits of ``rows`` but to find the highest."""
+    request = rows.request
+    return (
+        rows.samples
+        and rows.prompt_logits == 0
+        and request.params.logprobs is None
+        and request.grammar is None
+        and _sampler(request).takes_argmax
+    )
+
+
+def _sequence_rows(rows: ScheduledRows, takes_argmax: bool) -> SequenceRows:
     return SequenceRows(
         tokens=rows.request.tokens(rows.start, rows.start + rows.num_tokens),
         position=rows.start,
         block_table=rows.request.block_table,
-        logits=rows.num_logits,
+        logits=0 if takes_argmax else rows.num_logits,
+        argmax=int(takes_argmax),
     )
 
 
@@ -138,5 +164,9 @@ def _logit_places(schedule: Sequence[ScheduledRows]) -> list[range]:
 
 
 def _sampled_row(request: Request, mask: NDArray[np.uint32] | None) -> SampledRow:
+    return _sampler(request).row(request.output_token_ids, mask)
+
+
+def _sampler(request: Request) -> RequestSampler:
     assert request.sampler is not None, "made by Engine.make_request"
-    return request.sampler.row(request.output_token_ids, mask)
+    return request.sampler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 import weakref
@@ -18,9 +19,9 @@ _MAX_READ = 1 << 30  # one pread moves less than 2 GiB
 class FileReader:
     """A regular file, open for reads at any offset from any thread, closed when last dropped.
 
-    The file is read with ``pread`` and never mapped: mapped pages count in the resident size until
-    the kernel takes them back, which would double the memory of a load. It stays open, so a file
-    replaced by rename after opening is still read as it was.
+    The file is read with ``pread``: mapped pages count in the resident size until the kernel takes
+    them back, which would double the memory of a load. Only what is used where it lies is mapped.
+    The file stays open, so one replaced by rename after opening is still read as it was.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,6 +44,7 @@ class FileReader:
         if not stat.S_ISREG(status.st_mode):
             raise ModelFormatError(path, "is not a regular file")
         self.size = status.st_size
+        self._mapped: npt.NDArray[np.uint8] | None = None
 
     def read(self, offset: int, nbytes: int) -> bytes:
         """Exactly ``nbytes`` bytes from ``offset``; the caller has checked them against ``size``.
@@ -76,3 +78,27 @@ class FileReader:
                     offset=offset + done,
                 )
             done += got
+
+    def mapped(self) -> npt.NDArray[np.uint8]:
+        """The whole file in memory, read-only; every process that maps it shares the pages.
+
+        Mapped once and kept until neither the reader nor a part of the array is referred to.
+        Raises :class:`ModelFormatError` if the file has become shorter than when it was opened.
+        One that is cut later ends the process with SIGBUS where what is missing is touched.
+        """
+        if self._mapped is None:
+            size = os.fstat(self.fd).st_size
+            if size < self.size:
+                raise ModelFormatError(
+                    self.path,
+                    f"ends here, {self.size - size} bytes early; it changed after it was opened",
+                    offset=size,
+                )
+            try:
+                whole = mmap.mmap(self.fd, self.size, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                raise FarthingError(f"{self.path}: cannot be mapped: {reason}") from error
+            whole.madvise(mmap.MADV_WILLNEED)
+            self._mapped = np.frombuffer(whole, np.uint8)
+        return self._mapped

@@ -55,15 +55,15 @@ class Combine:
     add: Value | None
 
 
-PlayerOp = Op | Route | ExpertLinear | Combine
-"""What the native player plays: operations of programs except Moe, and the steps of Moe."""
+ExpandedOp = Op | Route | ExpertLinear | Combine
+"""Operations of programs except Moe, and the steps of Moe."""
 
 
-def expand(program: Program) -> tuple[PlayerOp, ...]:
+def expand(program: Program) -> tuple[ExpandedOp, ...]:
     """The operations of ``program`` with every Moe in its steps."""
     ids = [op.out.id for op in program.ops if not isinstance(op, Tap)]
     next_id = max(ids, default=-1) + 1
-    ops: list[PlayerOp] = []
+    ops: list[ExpandedOp] = []
     for op in program.ops:
         if isinstance(op, Moe):
             steps = _steps(op, next_id)
@@ -91,7 +91,7 @@ def find_routing(program: Program) -> Routing | None:
     return found.pop() if found else None
 
 
-def _steps(op: Moe, first_id: int) -> list[PlayerOp]:
+def _steps(op: Moe, first_id: int) -> list[ExpandedOp]:
     logits = Value(first_id, Rows.TOKENS, len(op.down))
     weights = Value(first_id + 1, Rows.TOKENS, op.top_k)
     gate_up = Value(first_id + 2, Rows.EXPERT, 2 * op.inner)

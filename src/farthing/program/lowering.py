@@ -2,9 +2,10 @@
 
 Plain data in, plain data out; fusion lives here.
 
-Fused today: rounding to int8 with the norm or gate that produces the value (once for all linear
+Fused here: rounding to int8 with the norm or gate that produces the value (once for all linear
 ops that read it), rope with the KV store, a residual add with the linear op before it, and stacked
-matrices (qkv, gate and up) as one op. A mixture of experts is played in steps (experts.py).
+matrices (qkv, gate and up) as one op; in fusion.py, before that, operations that become one. A
+mixture of experts is played in steps (experts.py).
 """
 
 from __future__ import annotations
@@ -14,27 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from farthing.errors import UnsupportedOperationError
-from farthing.program.experts import (
-    Combine,
-    ExpertLinear,
-    PlayerOp,
-    Routing,
-    expand,
-    find_routing,
-)
-from farthing.program.ops import (
-    Gated,
-    HiddenRows,
-    Linear,
-    Program,
-    RmsNorm,
-    Rows,
-    Scale,
-    Softcap,
-    Tap,
-    Value,
-    inputs,
-)
+from farthing.program.experts import Combine, ExpertLinear, Routing, expand, find_routing
+from farthing.program.fusion import Head, PlayerOp, fuse, reads
+from farthing.program.ops import Gated, HiddenRows, Linear, Program, RmsNorm, Rows, Tap, Value
 
 NOWHERE = -1
 
@@ -62,8 +45,8 @@ class Instruction:
     """One op and the buffers it works on; buffers are indices into :class:`LoweredProgram`.
 
     ``op`` None rounds ``inputs[0]`` to ``rounded``. ``inputs`` follow the op's operand order
-    (Linear: x, add). ``segments`` has the int8 input of each of a Linear's weights or an
-    ExpertLinear's stacks, or NOWHERE where they read float.
+    (Linear: x, add; Head: x of each product, start). ``segments`` has the int8 input of each weight
+    of an op, or of an ExpertLinear's stacks, or NOWHERE where they read float.
     """
 
     op: PlayerOp | None
@@ -77,6 +60,7 @@ class Instruction:
 class LoweredProgram:
     """``outputs`` are the float buffers the caller supplies: logits, hidden states, taps.
 
+    Those of the logits have KEPT rows.
     Buffers of EXPERT rows have each row once for each of its experts; ``routing`` says how many.
     """
 
@@ -95,18 +79,17 @@ def lower(program: Program, activation_group: Callable[[str], int]) -> LoweredPr
 
     Raises :class:`UnsupportedOperationError` for what the native player lacks.
     """
-    return _Lowering(expand(program), program.output, activation_group).lower(find_routing(program))
+    ops = fuse(expand(program), program.output)
+    return _Lowering(ops, program.output, activation_group).lower(find_routing(program))
 
 
-def _overwritten(op: PlayerOp) -> Value | None:
+def _overwritten(op: Linear | Combine) -> Value | None:
     """The operand that ``op`` can put its result in place of."""
-    match op:
-        case Softcap() | Scale():
-            return op.x
-        case Linear() | Combine() if op.add is not None and op.add.id != op.x.id:
-            return op.add
-        case _:
-            return None
+    return op.add if op.add is not None and op.add.id != op.x.id else None
+
+
+Product = Linear | ExpertLinear | Head
+"""Operations with matrices, whose input may have to be rounded."""
 
 
 @dataclass(slots=True)
@@ -128,7 +111,8 @@ class _Lowering:
 
     def lower(self, routing: Routing | None) -> LoweredProgram:
         self._find_uses()
-        self._place_output()
+        self.floats.append(FloatBuffer(Rows.KEPT, self.output.width, "logits"))
+        self.outputs.append(0)
         for index, op in enumerate(self.ops):
             self._lower_op(index, op)
             self._release(index, op)
@@ -142,22 +126,26 @@ class _Lowering:
 
     def _find_uses(self) -> None:
         for index, op in enumerate(self.ops):
-            multiplied = isinstance(op, Linear | ExpertLinear)
-            for position, value in enumerate(inputs(op)):
+            multiplied = 0
+            if isinstance(op, Product):
+                multiplied = len(op.products) if isinstance(op, Head) else 1
+            for position, value in enumerate(reads(op)):
                 self.last_use[value.id] = index
-                if not (multiplied and position == 0):
+                if position >= multiplied:
                     self.read_as_float.add(value.id)
-            if isinstance(op, Linear | ExpertLinear):
-                for group in self._input_groups(op):
+            if isinstance(op, Product):
+                for x, group in self._inputs(op):
                     if group:
-                        self.groups[op.x.id].add(group)
+                        self.groups[x.id].add(group)
                     else:
-                        self.read_as_float.add(op.x.id)
+                        self.read_as_float.add(x.id)
 
-    def _input_groups(self, op: Linear | ExpertLinear) -> list[int]:
-        """The int8 group each weight or stack of ``op`` reads, 0 for float."""
+    def _inputs(self, op: Product) -> list[tuple[Value, int]]:
+        """What each weight or stack of ``op`` multiplies, and its int8 group, 0 for float."""
+        if isinstance(op, Head):
+            return [pair for stage in op.products for pair in self._inputs(stage)]
         if isinstance(op, Linear):
-            return [self.activation_group(weight) for weight in op.weights]
+            return [(op.x, self.activation_group(weight)) for weight in op.weights]
         groups: list[int] = []
         for stack in op.stacks:
             found: dict[int, str] = {}
@@ -170,23 +158,7 @@ class _Lowering:
                     "must be stored alike"
                 )
             groups += found
-        return groups
-
-    def _place_output(self) -> None:
-        """Gives the logits the caller's memory, and lets ops that work in place write there."""
-        value = self.output
-        buffer = self._output(value, "logits")
-        producers = {
-            op.out.id: (index, op) for index, op in enumerate(self.ops) if not isinstance(op, Tap)
-        }
-        self.place[value.id] = buffer
-        while True:
-            index, producer = producers[value.id]
-            operand = _overwritten(producer)
-            if operand is None or self.last_use[operand.id] != index:
-                return  # or someone still reads what would be overwritten
-            value = operand
-            self.place[value.id] = buffer
+        return [(op.x, group) for group in groups]
 
     def _lower_op(self, index: int, op: PlayerOp) -> None:
         match op:
@@ -197,12 +169,19 @@ class _Lowering:
                 self.place[op.out.id] = self._output(op.out, "hidden")
                 self._emit(op, self.place[op.out.id])
             case RmsNorm() | Gated():
+                if op.out.rows is Rows.HIDDEN and reads(op)[0].rows is Rows.TOKENS:
+                    self.place[op.out.id] = self._output(op.out, "hidden")
                 self._emit_with_rounding(op)
             case Linear():
-                x, add = self.place.get(op.x.id, NOWHERE), self._addend(index, op)
-                self._multiply(op, (x, add))
+                self._multiply(op, (self._place(op.x), self._addend(index, op)))
             case ExpertLinear():
-                self._multiply(op, (self.place.get(op.x.id, NOWHERE),))
+                self._multiply(op, (self._place(op.x),))
+            case Head():
+                start = NOWHERE if op.start is None else self.place[op.start.id]
+                read = (*(self._place(stage.x) for stage in op.products), start)
+                self.instructions.append(
+                    Instruction(op, read, self.outputs[0], segments=self._segments(op))
+                )
             case Combine():
                 x, weights = self.place[op.x.id], self.place[op.weights.id]
                 read = (x, weights, self._addend(index, op))
@@ -212,10 +191,17 @@ class _Lowering:
                 self._emit(op, self._float(op.out))
                 self._round(op.out)
 
-    def _multiply(self, op: Linear | ExpertLinear, read: tuple[int, ...]) -> None:
-        segments = tuple(
-            self.rounded[op.x.id, group] if group else NOWHERE for group in self._input_groups(op)
+    def _place(self, value: Value) -> int:
+        """Where ``value`` is as floats, NOWHERE if nobody reads it so."""
+        return self.place.get(value.id, NOWHERE)
+
+    def _segments(self, op: Product) -> tuple[int, ...]:
+        return tuple(
+            self.rounded[x.id, group] if group else NOWHERE for x, group in self._inputs(op)
         )
+
+    def _multiply(self, op: Linear | ExpertLinear, read: tuple[int, ...]) -> None:
+        segments = self._segments(op)
         self.instructions.append(Instruction(op, read, self._float(op.out), segments=segments))
         self._round(op.out)
 
@@ -237,7 +223,7 @@ class _Lowering:
         self.instructions.append(Instruction(op, (self.place[op.x.id],), out, rounded))
 
     def _emit(self, op: PlayerOp, out: int) -> None:
-        read = tuple(self.place[value.id] for value in inputs(op))
+        read = tuple(self.place[value.id] for value in reads(op))
         self.instructions.append(Instruction(op, read, out))
 
     def _round(self, value: Value) -> None:
@@ -277,7 +263,7 @@ class _Lowering:
 
     def _release(self, index: int, op: PlayerOp) -> None:
         """Returns the buffers of values read for the last time, and of results nobody reads."""
-        done = [v for v in dict.fromkeys(inputs(op)) if self.last_use[v.id] == index]
+        done = [v for v in dict.fromkeys(reads(op)) if self.last_use[v.id] == index]
         kept = NOWHERE
         if not isinstance(op, Tap):
             if op.out.id in self.last_use:

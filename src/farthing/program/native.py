@@ -2,159 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from farthing import _native, machine
-from farthing.config import Rope
 from farthing.errors import FarthingError
-from farthing.program.experts import Combine, ExpertLinear, Route
-from farthing.program.lowering import NOWHERE, Instruction, LoweredProgram, lower
-from farthing.program.ops import (
-    Add,
-    Attention,
-    Embed,
-    Gated,
-    HiddenRows,
-    Linear,
-    LogitRows,
-    Program,
-    RmsNorm,
-    Scale,
-    Softcap,
-    Tap,
-)
-from farthing.program.rope import scale_inverse_frequencies
+from farthing.program.emission import emit
+from farthing.program.lowering import lower
+from farthing.program.ops import Program
 from farthing.program.step import StepBatch, StepOutput
+from farthing.program.weights import FloatArray, NativeWeight
 
-FloatArray = NDArray[np.float32]
-KvDtype = Literal["fp16", "fp32"]
+KvDtype = Literal["fp16", "int8", "fp32"]
+"""Types in which keys and values are stored; int8 with a float32 scale a token and kv head."""
+
 FloatMode = _native.FloatMode
 """Context manager: rounding and denormal mode of the numerics, the caller's restored after it."""
-
-NativeWeight = _native.Matrix | FloatArray
-
-
-class WeightSource(Protocol):
-    """A tensor of a checkpoint, read on demand."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> str: ...
-    def read_rows(self, start: int, stop: int) -> NDArray[np.uint8]: ...
-    def dequantize(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]: ...
-    def not_finite(self, row: int, column: int) -> FarthingError: ...
-
-
-_GROUPS = {scheme["name"]: scheme["activation_group"] for scheme in _native.schemes()}
-"""Columns of an int8 activation that share a scale, by scheme; 0 for float activations."""
-
-_CHUNK_BYTES = 4 << 20
-"""Bytes of a tensor read and packed at a time: what loading needs beside the packed weights."""
-
-_BLOCKS: dict[str, tuple[int, int]] = {
-    scheme["name"]: (scheme["block_cols"], scheme["block_bytes"]) for scheme in _native.schemes()
-}
-"""Columns and bytes of a block of each scheme."""
-
-
-def load_weights(
-    program: Program,
-    sources: Mapping[str, WeightSource],
-    *,
-    num_threads: int,
-    progress: Callable[[int], None] | None = None,
-) -> dict[str, NativeWeight]:
-    """Packs every weight of ``program`` into the kernels' layouts.
-
-    Matrices keep their codes and scales; vectors become float32, and so do routers that are stored
-    as integers: whom a row is sent to is decided in floats. ``progress`` is told the packed bytes
-    of each finished tensor.
-
-    Raises what a source's ``not_finite`` makes for the first weight or scale that is a NaN or an
-    infinity, and what its reading raises.
-    """
-    weights: dict[str, NativeWeight] = {}
-    routers = program.routers
-
-    def jobs() -> Iterator[tuple[int, Callable[[], None]]]:
-        """Parts of the work, those of a tensor one after the other; the last with its bytes."""
-        for slot in program.weights:
-            source = sources[slot.name]
-            if len(slot.shape) == 1:
-                with FloatMode():
-                    vector = np.ascontiguousarray(source.dequantize(), np.float32).reshape(-1)
-                if not np.isfinite(vector).all():
-                    raise source.not_finite(0, int(np.flatnonzero(~np.isfinite(vector))[0]))
-                weights[slot.name] = vector
-                yield vector.nbytes, lambda: None
-                continue
-            scheme = served_scheme(source.dtype, router=slot.name in routers)
-            rows, cols = source.shape
-            matrix = _native.Matrix(scheme, rows, cols)
-            weights[slot.name] = matrix
-            yield from _packing(matrix, source)
-
-    with ThreadPoolExecutor(num_threads) as threads:
-        # A mixture of experts has many small matrices: threads work on several at once.
-        waiting: deque[tuple[int, Future[None]]] = deque()
-
-        def finish_one() -> None:
-            size, done = waiting.popleft()
-            done.result()
-            if size and progress is not None:
-                progress(size)
-
-        for size, job in jobs():
-            waiting.append((size, threads.submit(job)))
-            if len(waiting) > 2 * num_threads:
-                finish_one()
-        while waiting:
-            finish_one()
-    return weights
-
-
-def served_scheme(stored: str, *, router: bool) -> str:
-    """The scheme a matrix stored as ``stored`` is packed in."""
-    return "f32" if router and _GROUPS[stored] else stored
-
-
-def _packing(
-    matrix: _native.Matrix, source: WeightSource
-) -> Iterator[tuple[int, Callable[[], None]]]:
-    """Jobs that fill ``matrix``, a chunk of rows each."""
-    rows = matrix.rows
-    row_bytes = max(1, matrix.nbytes // rows)
-    step = max(16, _CHUNK_BYTES // row_bytes // 16 * 16)  # whole row blocks
-    as_stored = matrix.scheme == source.dtype
-
-    def pack(start: int) -> None:
-        stop = min(start + step, rows)
-        with FloatMode():  # reading may convert to fp16
-            if as_stored:
-                data = source.read_rows(start, stop)
-            else:
-                values = source.dequantize(start, stop)
-                data = np.ascontiguousarray(values, np.float32).view(np.uint8)
-        scheme = matrix.scheme
-        bad = _native.first_nonfinite(scheme, data)
-        if bad is not None:
-            block_cols, block_bytes = _BLOCKS[scheme]
-            row, byte = divmod(bad, data.shape[1])
-            raise source.not_finite(start + row, byte // block_bytes * block_cols)
-        matrix.pack(start, data)
-
-    for start in range(0, rows, step):
-        last = start + step >= rows
-        yield matrix.nbytes if last else 0, partial(pack, start)
 
 
 class KvCache:
@@ -185,34 +51,36 @@ class KvCache:
         return self.pool.block_bytes
 
 
-def thread_team(num_threads: int) -> _native.ThreadPool:
+def thread_team(num_threads: int, cpus: int | None = None) -> _native.ThreadPool:
     """Threads to play passes on, the caller's included.
 
-    They wait in a spin where each has a core within the process's quota; more would spend the
-    time of those that work.
+    Of more threads than ``cpus``, by default those within the process's affinity and quota, only
+    that many are awake at a time: the others would spend the time of those that work.
 
     Raises :class:`FarthingError` when the system refuses a thread.
     """
     try:
-        return _native.ThreadPool(num_threads, spin=num_threads <= machine.default_threads())
+        return _native.ThreadPool(num_threads, cpus or machine.usable_cpus())
     except RuntimeError as error:
         raise FarthingError(f"num_threads={num_threads}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionTiming:
-    """One instruction of a pass, from the barrier before it to the one after."""
+    """One instruction of a pass, from the end of the one before it to its own."""
 
     name: str  # its kind
     weight_bytes: int  # packed weights it read; 0 where the pass chose which
     seconds: float
+    tiles: int  # pieces that threads took it in
 
 
 class NativeExecutor:
     """Plays one program over one set of weights.
 
     ``max_rows`` bounds the rows of a pass and so the workspace, which does not depend on the
-    length of any context. One caller at a time: a pass overwrites the last one's results.
+    length of any context. ``cpus`` is as in :func:`thread_team`. One caller at a time: a pass
+    overwrites the last one's results.
     """
 
     def __init__(
@@ -223,14 +91,15 @@ class NativeExecutor:
         num_threads: int,
         max_rows: int = 512,
         isa: str | None = None,
+        cpus: int | None = None,
     ) -> None:
         self.program = program
         self.weights = weights
         self.max_rows = max_rows
-        self._threads = thread_team(num_threads)
+        self._threads = thread_team(num_threads, cpus)
         self._lowered = lower(program, lambda name: _activation_group(weights[name]))
         with FloatMode():  # constants round on their way, and rope frequencies are made
-            self._native = _emit(self._lowered, weights, max_rows, isa or machine.active_isa())
+            self._native = emit(self._lowered, weights, max_rows, isa or machine.active_isa())
         self._outputs: dict[str, FloatArray] = {}
 
     @property
@@ -263,9 +132,11 @@ class NativeExecutor:
 
         Raises ``ValueError`` naming the array when an index is outside its range.
         """
-        rows = {"T": len(batch.tokens), "R": len(batch.logit_rows), "H": len(batch.hidden_rows)}
+        kept, found = len(batch.logit_rows), len(batch.argmax_rows)
+        rows = {"T": len(batch.tokens), "R": kept + found, "K": kept, "H": len(batch.hidden_rows)}
         buffers = [self._lowered.float_buffers[i] for i in self._lowered.outputs]
         arrays = [self._output(str(b.output), rows[b.rows.value], b.width) for b in buffers]
+        argmax = np.empty(found, np.int32)
         self._native.run(
             self._threads,
             kv.pool,
@@ -274,13 +145,17 @@ class NativeExecutor:
             batch.row_offsets,
             batch.block_tables,
             batch.logit_rows,
+            batch.argmax_rows,
             batch.hidden_rows,
             arrays,
+            argmax,
         )
         named = {str(b.output): a for b, a in zip(buffers, arrays, strict=True)}
         logits = named.pop("logits")
         hidden = named.pop("hidden", None)
-        return StepOutput(logits, hidden, {k.removeprefix("tap:"): v for k, v in named.items()})
+        return StepOutput(
+            logits, argmax, hidden, {k.removeprefix("tap:"): v for k, v in named.items()}
+        )
 
     def _output(self, name: str, rows: int, width: int) -> FloatArray:
         array = self._outputs.get(name)
@@ -291,104 +166,3 @@ class NativeExecutor:
 
 def _activation_group(weight: NativeWeight) -> int:
     return weight.activation_group if isinstance(weight, _native.Matrix) else 0
-
-
-def _emit(
-    lowered: LoweredProgram, weights: Mapping[str, NativeWeight], max_rows: int, isa: str
-) -> _native.Program:
-    native = _native.Program(max_rows, isa)
-    if lowered.routing is not None:
-        native.routing(lowered.routing.num_experts, lowered.routing.experts_per_token)
-    for buffer in lowered.float_buffers:
-        add = native.float_buffer if buffer.output is None else native.output
-        add(buffer.rows.value, buffer.width)
-    for int8 in lowered.int8_buffers:
-        native.int8_buffer(int8.rows.value, int8.cols, int8.group)
-    emitter = _Emitter(native, weights, {})
-    for instruction in lowered.instructions:
-        emitter.emit(instruction)
-    return native
-
-
-@dataclass(slots=True)
-class _Emitter:
-    native: _native.Program
-    weights: Mapping[str, NativeWeight]
-    ropes: dict[Rope, int]
-
-    def emit(self, i: Instruction) -> None:
-        match i.op:
-            case None:
-                self.native.quantize(i.inputs[0], list(i.rounded))
-            case Embed(table=table):
-                self.native.embed(self._matrix(table), i.out)
-            case RmsNorm(weight=weight, eps=eps):
-                vector = self._vector(weight)
-                self.native.rms_norm(i.inputs[0], vector, eps, i.out, list(i.rounded))
-            case Linear():
-                self._linear(i, i.op)
-            case Attention():
-                self._attention(i, i.op)
-            case Gated(activation=activation):
-                self.native.gated(i.inputs[0], activation, i.out, list(i.rounded))
-            case Route(normalize=normalize):
-                self.native.route(i.inputs[0], normalize, i.out)
-            case ExpertLinear(stacks=stacks):
-                matrices = [[self._matrix(name) for name in stack] for stack in stacks]
-                pairs = list(zip(matrices, i.segments, strict=True))
-                self.native.expert_linear(i.inputs[0], pairs, i.out)
-            case Combine():
-                x, weights, add = i.inputs
-                self.native.combine(x, weights, add, i.out)
-            case Add():
-                self.native.add(i.inputs[0], i.inputs[1], i.out)
-            case Scale(factor=factor):
-                self.native.scale(i.inputs[0], factor, i.out)
-            case Softcap(cap=cap):
-                self.native.softcap(i.inputs[0], cap, i.out)
-            case LogitRows() | HiddenRows() | Tap():
-                self.native.copy_rows(i.inputs[0], i.out)
-            case _:
-                raise AssertionError(f"lowering let through {i.op!r}")
-
-    def _linear(self, i: Instruction, op: Linear) -> None:
-        segments = [
-            (self._matrix(weight), [] if bias is None else self._vector(bias), rounded)
-            for weight, bias, rounded in zip(op.weights, op.biases, i.segments, strict=True)
-        ]
-        self.native.linear(i.inputs[0], segments, i.inputs[1], i.out)
-
-    def _attention(self, i: Instruction, op: Attention) -> None:
-        self.native.attention(
-            qkv=i.inputs[0],
-            out=i.out,
-            layer=op.layer,
-            num_heads=op.num_heads,
-            num_kv_heads=op.num_kv_heads,
-            head_dim=op.head_dim,
-            scale=op.scale,
-            softcap=op.softcap or 0.0,
-            window=op.window or 0,
-            rope=NOWHERE if op.rope is None else self._rope(op.rope),
-            q_norm=[] if op.q_norm is None else self._vector(op.q_norm),
-            k_norm=[] if op.k_norm is None else self._vector(op.k_norm),
-            norm_eps=op.norm_eps,
-        )
-
-    def _rope(self, rope: Rope) -> int:
-        if rope not in self.ropes:
-            base = _native.rope_inverse_frequencies(rope.theta, rope.dim).tolist()
-            frequencies = scale_inverse_frequencies(base, rope)
-            magnitude = 1.0 if rope.scaling is None else rope.scaling.magnitude
-            self.ropes[rope] = self.native.rope(frequencies, magnitude)
-        return self.ropes[rope]
-
-    def _matrix(self, name: str) -> _native.Matrix:
-        weight = self.weights[name]
-        assert isinstance(weight, _native.Matrix)
-        return weight
-
-    def _vector(self, name: str) -> list[float]:
-        weight = self.weights[name]
-        assert isinstance(weight, np.ndarray)
-        return [float(x) for x in weight]

@@ -20,8 +20,9 @@ class Rows(Enum):
     """Symbolic row counts of a step."""
 
     TOKENS = "T"  # tokens of this step, all sequences together
-    LOGITS = "R"  # rows that need logits
+    LOGITS = "R"  # rows whose logits are wanted, then rows of which only the argmax is
     HIDDEN = "H"  # rows whose hidden state is asked for (embeddings)
+    KEPT = "K"  # of R, those whose logits are wanted: what a step hands out
     EXPERT = "E"  # every row of T once for each of its experts, grouped by expert
 
 
@@ -153,7 +154,7 @@ class Softcap:
 
 @dataclass(frozen=True, slots=True)
 class LogitRows:
-    """Keeps the rows that need logits (T to R)."""
+    """Keeps the rows whose logits or argmax are wanted (T to R)."""
 
     out: Value
     x: Value

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from farthing.config import Rope
 from farthing.errors import InvalidParameterError
 from farthing.program import ops
-from farthing.program.step import BLOCK_TOKENS, StepBatch, StepOutput
+from farthing.program.step import BLOCK_TOKENS, NOT_FINITE, StepBatch, StepOutput
 
 Float64 = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -28,7 +28,8 @@ CHUNK_OUTPUTS = 8192
 class ReferenceExecutor:
     """Plays ``program`` over its own KV store, which grows with the highest block in use.
 
-    ``kv_dtype`` rounds stored keys and values, as a native cache of that type does.
+    ``kv_dtype`` rounds stored keys and values, as a native cache of that type does: for ``int8``
+    to a multiple, from -127 to 127, of the largest magnitude in the head's vector over 127.
     """
 
     def __init__(
@@ -41,16 +42,20 @@ class ReferenceExecutor:
         }
         layers = [op for op in program.ops if isinstance(op, ops.Attention)]
         # One array a layer, (slots, kv heads, head dim); slot b * BLOCK_TOKENS + i is in block b.
-        self._keys = [np.zeros((0, op.num_kv_heads, op.head_dim), kv_dtype) for op in layers]
+        self._codes = np.dtype(kv_dtype) == np.int8
+        stored = np.float64 if self._codes else kv_dtype
+        self._keys = [np.zeros((0, op.num_kv_heads, op.head_dim), stored) for op in layers]
         self._values = [array.copy() for array in self._keys]
         self._holds = np.zeros(0, np.int64)  # (slots,) the position a slot was stored for; -1: none
 
     def run(self, batch: StepBatch) -> StepOutput:
         """Stores k and v of every row and returns what the batch asks for, in float64.
 
-        Raises :class:`InvalidParameterError` for a token outside the vocabulary, a slot written by
-        two rows, or a context position that no step has stored; nothing is stored then.
+        Raises :class:`InvalidParameterError` for arrays that contradict each other, a token outside
+        the vocabulary, a slot written by two rows, or a context position that no step has stored;
+        nothing is stored then.
         """
+        batch.check()
         slots = self._claim(batch)
         env: dict[int, Float64] = {}
         hidden: Float64 | None = None
@@ -65,7 +70,9 @@ class ReferenceExecutor:
             for x in ops.inputs(op):
                 if self._last_use[x.id] == index and x != self.program.output:
                     env.pop(x.id, None)
-        return StepOutput(env[self.program.output.id], hidden, taps)
+        logits = env[self.program.output.id]
+        kept = len(batch.logit_rows)
+        return StepOutput(logits[:kept], _argmax(logits[kept:]), hidden, taps)
 
     def _compute(
         self, op: ops.ValueOp, env: dict[int, Float64], batch: StepBatch, slots: list[Index]
@@ -95,7 +102,8 @@ class ReferenceExecutor:
             case ops.Softcap():
                 return op.cap * np.tanh(env[op.x.id] / op.cap)
             case ops.LogitRows():
-                return env[op.x.id][batch.logit_rows]
+                rows = np.concatenate([batch.logit_rows, batch.argmax_rows])
+                return _float64(env[op.x.id][rows])
             case ops.HiddenRows():
                 return env[op.x.id][batch.hidden_rows]
 
@@ -117,6 +125,8 @@ class ReferenceExecutor:
         )
         if op.rope is not None:
             q, k = _rotate(q, batch.positions, op.rope), _rotate(k, batch.positions, op.rope)
+        if self._codes:
+            k, v = rounded_to_codes(k), rounded_to_codes(v)
         keys, values = self._keys[op.layer], self._values[op.layer]
         out = np.empty_like(q)
         spans = list(zip(batch.row_offsets[:-1], batch.row_offsets[1:], slots, strict=True))
@@ -206,6 +216,13 @@ class ReferenceExecutor:
                 store[:] = [np.pad(array, ((0, extra), (0, 0), (0, 0))) for array in store]
 
 
+def _argmax(logits: Float64) -> NDArray[np.int32]:
+    """The lowest id of each row's highest logit; NOT_FINITE for a NaN or no finite logit."""
+    tokens = logits.argmax(axis=-1)
+    usable = ~np.isnan(logits).any(axis=-1) & np.isfinite(logits).any(axis=-1)
+    return np.where(usable, tokens, NOT_FINITE).astype(np.int32)
+
+
 def inverse_frequencies(rope: Rope) -> Float64:
     """Radians per position of each rotated pair, (rope.dim / 2,).
 
@@ -246,6 +263,22 @@ def inverse_frequencies(rope: Rope) -> Float64:
             return _float64(divided * frequency / scaling.factor + (1 - divided) * frequency)
         case "longrope":
             raise InvalidParameterError("rope.scaling longrope: not yet fixed by Rope.at_context")
+
+
+def rounded_to_codes(heads: Float64) -> Float64:
+    """Code times scale of each number of (T, heads, head_dim); NaN where a head's are not finite.
+
+    Rounded as float32 numbers, which is what a native cache is given.
+    """
+    single = heads.astype(np.float32)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        largest = np.abs(single).max(axis=-1, keepdims=True)
+        codes = np.rint(single * (np.float32(127) / largest))
+        scale = largest / np.float32(127)
+        rounded: Float64 = codes.astype(np.float64) * scale
+    rounded[np.broadcast_to(largest < np.float32(1e-30), rounded.shape)] = 0
+    rounded[~np.broadcast_to(np.isfinite(largest), rounded.shape)] = np.nan
+    return rounded
 
 
 def _rotate(heads: Float64, positions: NDArray[np.int32], rope: Rope) -> Float64:

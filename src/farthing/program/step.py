@@ -16,6 +16,9 @@ from farthing.errors import InvalidParameterError
 BLOCK_TOKENS = 16
 """Tokens in one KV block: a constant of the numerics, the same in ``csrc/core/types.h``."""
 
+NOT_FINITE = -1
+"""In place of a token: a logit of the row is NaN, or none is finite."""
+
 Int32Array = NDArray[np.int32]
 FloatArray = NDArray[np.floating]
 
@@ -28,9 +31,7 @@ class StepBatch:
     of it keeps its k and v in slot ``p % BLOCK_TOKENS`` of KV block
     ``block_tables[s, p // BLOCK_TOKENS]``: the table is the only identity a sequence has here, so
     two sequences share a prefix by naming the same blocks. Table entries beyond a sequence's last
-    position are never read.
-
-    Raises :class:`InvalidParameterError` when the arrays contradict each other.
+    position are never read. An executor refuses arrays that contradict each other.
     """
 
     # Rows: what is computed.
@@ -42,10 +43,15 @@ class StepBatch:
     block_tables: Int32Array  # (S, max_blocks)
 
     # Results: which rows are handed back, in this order.
-    logit_rows: Int32Array  # (R,) row indices
+    logit_rows: Int32Array  # (K,) row indices
+    argmax_rows: Int32Array  # (A,) row indices of which only the greedy token is wanted
     hidden_rows: Int32Array  # (H,) row indices
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """For executors that do not look at every index themselves.
+
+        Raises :class:`InvalidParameterError` when the arrays contradict each other.
+        """
         for name, ndim in _NDIMS.items():
             array = getattr(self, name)
             if array.dtype != np.int32 or array.ndim != ndim or not array.flags.c_contiguous:
@@ -80,7 +86,7 @@ class StepBatch:
             )
         if (tables[np.arange(tables.shape[1]) <= last_blocks[:, None]] < 0).any():
             raise InvalidParameterError("block_tables: a negative block id is in use")
-        for name in ("logit_rows", "hidden_rows"):
+        for name in ("logit_rows", "argmax_rows", "hidden_rows"):
             indices = getattr(self, name)
             if indices.size and not 0 <= indices.min() <= indices.max() < rows:
                 raise InvalidParameterError(f"{name}: a row index is outside 0..{rows - 1}")
@@ -100,7 +106,8 @@ class StepBatch:
 class StepOutput:
     """Results of one step, in the executor's floating-point type."""
 
-    logits: FloatArray  # (R, vocab)
+    logits: FloatArray  # (K, vocab)
+    argmax: Int32Array  # (A,) the highest logit's token, lowest id; NOT_FINITE if there is none
     hidden: FloatArray | None  # (H, width); None if the program hands out no hidden state
     taps: Mapping[str, FloatArray]  # by tap name, (T, width)
 
@@ -111,6 +118,7 @@ _NDIMS = {
     "row_offsets": 1,
     "block_tables": 2,
     "logit_rows": 1,
+    "argmax_rows": 1,
     "hidden_rows": 1,
 }
 
@@ -119,13 +127,15 @@ _NDIMS = {
 class SequenceRows:
     """What one sequence contributes to a step: ``tokens`` at ``position`` and onward.
 
-    ``logits`` and ``hidden`` count the last rows whose logits and hidden state are wanted.
+    ``logits``, ``argmax`` and ``hidden`` count the last rows whose logits, greedy token and hidden
+    state are wanted.
     """
 
     tokens: Sequence[int]
     position: int
     block_table: Sequence[int]  # at least the blocks up to the last token
     logits: int = 1
+    argmax: int = 0
     hidden: int = 0
 
 
@@ -135,17 +145,21 @@ def step_batch(sequences: Sequence[SequenceRows]) -> StepBatch:
         raise InvalidParameterError("sequences: a step needs at least one sequence")
     for sequence in sequences:
         length = len(sequence.tokens)
-        if not (0 <= sequence.logits <= length and 0 <= sequence.hidden <= length):
-            raise InvalidParameterError(
-                f"logits, hidden: {sequence.logits} and {sequence.hidden} rows asked of a sequence "
-                f"with {length} row(s)"
-            )
+        if length == 0:
+            raise InvalidParameterError("sequences: each needs at least one row")
+        for name in ("logits", "argmax", "hidden"):
+            count = getattr(sequence, name)
+            if not 0 <= count <= length:
+                raise InvalidParameterError(
+                    f"{name}: {count} rows asked of a sequence with {length} row(s)"
+                )
     max_blocks = max(len(sequence.block_table) for sequence in sequences)
     tables = np.full((len(sequences), max_blocks), -1, np.int32)
     tokens: list[int] = []
     positions: list[int] = []
     offsets = [0]
     logit_rows: list[int] = []
+    argmax_rows: list[int] = []
     hidden_rows: list[int] = []
     for table, sequence in zip(tables, sequences, strict=True):
         table[: len(sequence.block_table)] = sequence.block_table
@@ -154,6 +168,7 @@ def step_batch(sequences: Sequence[SequenceRows]) -> StepBatch:
         positions += range(sequence.position, sequence.position + len(sequence.tokens))
         offsets.append(end)
         logit_rows += range(end - sequence.logits, end)
+        argmax_rows += range(end - sequence.argmax, end)
         hidden_rows += range(end - sequence.hidden, end)
     return StepBatch(
         tokens=np.array(tokens, np.int32),
@@ -161,5 +176,6 @@ def step_batch(sequences: Sequence[SequenceRows]) -> StepBatch:
         row_offsets=np.array(offsets, np.int32),
         block_tables=tables,
         logit_rows=np.array(logit_rows, np.int32),
+        argmax_rows=np.array(argmax_rows, np.int32),
         hidden_rows=np.array(hidden_rows, np.int32),
     )

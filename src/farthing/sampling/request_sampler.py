@@ -38,6 +38,12 @@ class RequestSampler:
         )
         self._controls = _controls(params, prompt_token_ids, end_token_ids, vocabulary)
 
+    @property
+    def takes_argmax(self) -> bool:
+        """Whether every token is its logits' first by (value descending, id ascending)."""
+        greedy = self._temperature == 0
+        return greedy and self._allowed is None and self._controls is None
+
     def row(
         self, output_token_ids: Sequence[int], grammar: NDArray[np.uint32] | None = None
     ) -> SampledRow:
@@ -68,12 +74,13 @@ def _controls(
 ) -> _native.Controls | None:
     """None where the parameters leave the logits and the candidates as they are."""
     dry = params.dry_multiplier > 0 and params.dry_penalty_last_n != 0
-    acting = (
-        *(params.top_k > 0, params.top_p < 1, params.min_p > 0, params.typical_p < 1),
+    edits = (
         *(params.repetition_penalty != 1, params.presence_penalty, params.frequency_penalty),
         *(dry, params.logit_bias, params.bad_words, params.min_tokens),
     )
-    if not any(acting):
+    filters = (params.top_k > 0, params.top_p < 1, params.min_p > 0, params.typical_p < 1)
+    # A greedy choice looks at no filter.
+    if not any(edits) and (params.greedy or not any(filters)):
         return None
     return _native.Controls(
         vocabulary.size,

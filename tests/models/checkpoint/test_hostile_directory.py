@@ -19,7 +19,7 @@ from farthing.errors import FarthingError, ModelFormatError, ModelNotFoundError
 from farthing.models.checkpoint import check_tensors, huggingface, open_checkpoint
 from farthing.models.checkpoint.huggingface import MAX_TENSORS
 from farthing.models.registry import FAMILIES, build_program
-from farthing.program.native import load_weights
+from farthing.program.weights import load_weights
 from support.bounds import bounded
 
 INDEX = "model.safetensors.index.json"

@@ -17,7 +17,7 @@ from farthing.errors import ModelFormatError
 from farthing.models.checkpoint import check_tensors, open_checkpoint
 from farthing.models.checkpoint.gguf_file import read_gguf
 from farthing.models.registry import FAMILIES, build_program
-from farthing.program.native import load_weights
+from farthing.program.weights import load_weights
 from farthing.quantization import SCHEMES_BY_GGUF_TYPE
 
 READABLE = [row for row in SCHEMES_BY_GGUF_TYPE.values() if row.reading != "refused"]

@@ -235,9 +235,9 @@ def attention_cases() -> Iterator[KernelCase]:
         heads, label = awkward(rng, len(positions), 3, dim), f"dim {dim}"
         yield KernelCase("rope table", label, _native.rope_table, (positions, frequencies))
         yield KernelCase("rope", label, _rotated, (heads, positions, frequencies))
-    for kv_type in ("f16", "f32"):
+    for kv_type in ("f16", "i8", "f32"):
         for dim in (16, 64, 80):
-            for context, rows in ((1, 1), (15, 3), (16, 16), (17, 1), (100, 7), (1100, 2)):
+            for context, rows in ((1, 1), (15, 3), (16, 16), (17, 1), (100, 7), (2100, 2)):
                 for softcap, window in ((0.0, 0), (50.0, 40)):
                     rng = np.random.default_rng((dim, context, window))
                     label = f"dim {dim}, {rows} of {context} tokens, window {window}"
@@ -266,15 +266,18 @@ def _attended(
     context, kv_heads, dim = k.shape
     blocks = -(-context // _BLOCK_TOKENS)
     table = np.arange(blocks, dtype=np.int32)[::-1].copy()
-    element = 2 if kv_type == "f16" else 4
-    pool = np.zeros(blocks * 2 * kv_heads * dim * _BLOCK_TOKENS * element, np.uint8)
+    token_bytes = {"f16": 2 * dim, "i8": dim + 4, "f32": 4 * dim}[kv_type]  # codes have a scale
+    pool = np.zeros(blocks * 2 * kv_heads * _BLOCK_TOKENS * token_bytes, np.uint8)
     kernels = _native.TestPool(isa, kv_type, 1, kv_heads, dim, pool)
     tokens = np.arange(context, dtype=np.int32)
     kernels.store(0, table[tokens // _BLOCK_TOKENS], tokens % _BLOCK_TOKENS, k, v)
-    out = kernels.attend(
-        0, table, context - len(q), q, dim**-0.5, softcap=softcap, window=window, tiles=[len(q)]
+    whole, in_parts = (
+        kernels.attend(
+            0, table, context - len(q), q, dim**-0.5, softcap, window, [len(q)], parts=parts
+        )
+        for parts in (0, 3)
     )
-    return pool, out
+    return pool, whole, in_parts
 
 
 # --- Sampling -----------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from farthing.models.checkpoint.checkpoint import Checkpoint, check_tensors
 from farthing.models.checkpoint.opening import open_checkpoint
+from farthing.models.checkpoint.packed_tensor import PackedTensor
 from farthing.models.checkpoint.tensor import TensorSource
 
 __all__ = [
     "Checkpoint",
+    "PackedTensor",
     "TensorSource",
     "check_tensors",
     "open_checkpoint",

@@ -11,6 +11,8 @@ import numpy as np
 
 from farthing.config import ModelConfig
 from farthing.errors import ModelFormatError
+from farthing.models.checkpoint.packed_manifest import Manifest
+from farthing.models.checkpoint.packed_tensor import PackedTensor
 from farthing.models.checkpoint.tensor import TensorSource
 from farthing.program.ops import WeightSlot
 from farthing.tokenization.source import TokenizerSource
@@ -23,6 +25,18 @@ ROPE_SHORT = "rope_factors_short.weight"
 _ROWS_TO_COMPARE = 64
 
 
+AnyTensor = TensorSource | PackedTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a model file says beside its tensors."""
+
+    config: ModelConfig
+    tokenizer: TokenizerSource | None
+    chat_template: str | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """A model file or directory, read as far as its metadata.
@@ -31,11 +45,12 @@ class Checkpoint:
     """
 
     path: Path
-    format: Literal["gguf", "huggingface"]
+    format: Literal["gguf", "huggingface", "packed"]
     config: ModelConfig
-    tensors: Mapping[str, TensorSource]  # by canonical (Hugging Face) name
+    tensors: Mapping[str, AnyTensor]  # by canonical (Hugging Face) name
     tokenizer: TokenizerSource | None  # None: the model came without one
     chat_template: str | None
+    manifest: Manifest | None = None  # of a packed directory
 
     @property
     def nbytes(self) -> int:
@@ -84,7 +99,7 @@ def check_tensors(checkpoint: Checkpoint, slots: Iterable[WeightSlot]) -> None:
             )
 
 
-def _carries_nothing(checkpoint: Checkpoint, name: str, tensor: TensorSource) -> bool:
+def _carries_nothing(checkpoint: Checkpoint, name: str, tensor: AnyTensor) -> bool:
     """Raises :class:`ModelFormatError` for an output matrix that only should carry nothing."""
     if tensor.nbytes == 0 or name in (ROPE_FACTORS, ROPE_LONG, ROPE_SHORT):
         return True
@@ -93,6 +108,8 @@ def _carries_nothing(checkpoint: Checkpoint, name: str, tensor: TensorSource) ->
     embedding = checkpoint.tensors.get(EMBEDDING)
     if name != LM_HEAD or not checkpoint.config.tie_word_embeddings or embedding is None:
         return False
+    if isinstance(tensor, PackedTensor) or isinstance(embedding, PackedTensor):
+        return False  # packed once by who knew that they are one
     if tensor.shape == embedding.shape and not _repeats(tensor, embedding):
         raise ModelFormatError(
             tensor.file,
@@ -115,7 +132,7 @@ def _repeats(tensor: TensorSource, other: TensorSource) -> bool:
     )
 
 
-def _title(name: str, tensor: TensorSource) -> str:
+def _title(name: str, tensor: AnyTensor) -> str:
     return f"tensor {name}" if tensor.name == name else f"tensor {tensor.name} ({name})"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from farthing.config import ModelConfig
 from farthing.errors import ModelFormatError, UnsupportedArchitectureError
 from farthing.models.checkpoint import limits
-from farthing.models.checkpoint.checkpoint import EMBEDDING, Checkpoint
+from farthing.models.checkpoint.checkpoint import EMBEDDING, AnyTensor, Checkpoint, Description
 from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.gguf_config import metadata_fields, read_config
 from farthing.models.checkpoint.gguf_file import GgufFile, read_gguf
@@ -31,26 +31,10 @@ def open_gguf(path: Path, families: Collection[Family]) -> Checkpoint:
     """
     file = read_gguf(path)
     fields = metadata_fields(file)
-    family, dialect = _family(fields, families)
+    family, dialect = find_family(fields, families)
     tensors = _tensors(file, dialect)
-    embedding = tensors.get(EMBEDDING)
-    if embedding is None or len(embedding.shape) != 2:
-        raise ModelFormatError(
-            path,
-            "a matrix is needed",
-            field="tensor token_embd.weight",
-            offset=None if embedding is None else embedding.offset,
-        )
-    vocab_size = embedding.shape[0]
-    if not 1 <= vocab_size <= limits.MAX_VOCABULARY:
-        raise ModelFormatError(
-            path,
-            f"has {vocab_size} rows, outside 1 to {limits.MAX_VOCABULARY}",
-            field="tensor token_embd.weight",
-            offset=embedding.offset,
-        )
-    tokenizer = read_tokenizer(fields, vocab_size)
-    config = read_config(fields, family, dialect, vocab_size, tensors, tokenizer)
+    description = read_description(fields, family, dialect, tensors)
+    config = description.config
     if dialect.interleaved_rope:
         tensors = {name: _half_split(name, t, config) for name, t in tensors.items()}
     return Checkpoint(
@@ -58,6 +42,38 @@ def open_gguf(path: Path, families: Collection[Family]) -> Checkpoint:
         format="gguf",
         config=config,
         tensors=MappingProxyType(dict(dialect.tensors(config, tensors))),
+        tokenizer=description.tokenizer,
+        chat_template=description.chat_template,
+    )
+
+
+def read_description(
+    fields: Fields, family: Family, dialect: GgufDialect, tensors: Mapping[str, AnyTensor]
+) -> Description:
+    """All that the metadata says of a model with ``tensors``, by canonical name.
+
+    Raises :class:`ModelFormatError` naming the key that is missing or impossible.
+    """
+    embedding = tensors.get(EMBEDDING)
+    title = "token_embd.weight" if embedding is None else embedding.name
+    if embedding is None or len(embedding.shape) != 2:
+        raise ModelFormatError(
+            fields.file,
+            "a matrix is needed",
+            field=f"tensor {title}",
+            offset=None if embedding is None else embedding.offset,
+        )
+    vocab_size = embedding.shape[0]
+    if not 1 <= vocab_size <= limits.MAX_VOCABULARY:
+        raise ModelFormatError(
+            fields.file,
+            f"has {vocab_size} rows, outside 1 to {limits.MAX_VOCABULARY}",
+            field=f"tensor {title}",
+            offset=embedding.offset,
+        )
+    tokenizer = read_tokenizer(fields, vocab_size)
+    return Description(
+        config=read_config(fields, family, dialect, vocab_size, tensors, tokenizer),
         tokenizer=tokenizer,
         chat_template=fields.optional_text("tokenizer.chat_template"),
     )
@@ -74,7 +90,8 @@ def half_split_order(num_heads: int, head_dim: int, rope_dim: int) -> npt.NDArra
     return (np.arange(num_heads, dtype=np.intp)[:, None] * head_dim + head).reshape(-1)
 
 
-def _family(fields: Fields, families: Collection[Family]) -> tuple[Family, GgufDialect]:
+def find_family(fields: Fields, families: Collection[Family]) -> tuple[Family, GgufDialect]:
+    """The family that the metadata names, and its dialect; raises as :func:`open_gguf`."""
     kind = fields.optional_text("general.type") or "model"
     if kind == "adapter":
         fields.fail(

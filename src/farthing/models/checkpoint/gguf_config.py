@@ -11,12 +11,11 @@ import numpy as np
 
 from farthing.config import ModelConfig
 from farthing.models.checkpoint import limits
-from farthing.models.checkpoint.checkpoint import LM_HEAD
+from farthing.models.checkpoint.checkpoint import LM_HEAD, AnyTensor
 from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.gguf_file import GgufFile
 from farthing.models.checkpoint.gguf_metadata import ValueType
 from farthing.models.checkpoint.gguf_rope import read_rope
-from farthing.models.checkpoint.tensor import TensorSource
 from farthing.models.checkpoint.windows import read_gguf_windows, with_window
 from farthing.models.family import Family, GgufDialect
 from farthing.tokenization.source import GgufVocabulary
@@ -42,7 +41,7 @@ def read_config(
     family: Family,
     dialect: GgufDialect,
     vocab_size: int,
-    tensors: Mapping[str, TensorSource],
+    tensors: Mapping[str, AnyTensor],
     vocabulary: GgufVocabulary | None,
 ) -> ModelConfig:
     """The configuration of a model of ``family``, whose keys start with the dialect's name for it.

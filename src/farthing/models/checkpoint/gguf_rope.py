@@ -9,9 +9,14 @@ import numpy as np
 from farthing.config import Rope, RopeScaling
 from farthing.errors import ModelFormatError
 from farthing.models.checkpoint import limits
-from farthing.models.checkpoint.checkpoint import ROPE_FACTORS, ROPE_LONG, ROPE_SHORT
+from farthing.models.checkpoint.checkpoint import (
+    ROPE_FACTORS,
+    ROPE_LONG,
+    ROPE_SHORT,
+    AnyTensor,
+)
 from farthing.models.checkpoint.fields import Fields
-from farthing.models.checkpoint.tensor import TensorSource
+from farthing.models.checkpoint.packed_tensor import PackedTensor
 from farthing.program.rope import longrope_magnitude, yarn_magnitude
 
 DEFAULT_THETA = 10000.0
@@ -23,7 +28,7 @@ def read_rope(
     architecture: str,
     head_dim: int,
     context_length: int,
-    tensors: Mapping[str, TensorSource],
+    tensors: Mapping[str, AnyTensor],
 ) -> Rope:
     """The rope of the model, from the keys ``{architecture}.rope.*`` and the factor tensors.
 
@@ -110,7 +115,7 @@ def _longrope(
     dim: int,
     original: int,
     context_length: int,
-    tensors: Mapping[str, TensorSource],
+    tensors: Mapping[str, AnyTensor],
 ) -> RopeScaling:
     for name in (ROPE_LONG, ROPE_SHORT):
         if name not in tensors:
@@ -131,8 +136,8 @@ def _longrope(
     )
 
 
-def _factors(tensor: TensorSource, dim: int) -> list[float]:
-    if tensor.shape != (dim // 2,):
+def _factors(tensor: AnyTensor, dim: int) -> list[float]:
+    if isinstance(tensor, PackedTensor) or tensor.shape != (dim // 2,):
         raise ModelFormatError(
             tensor.file,
             f"has shape {tensor.shape} where ({dim // 2},) is needed",

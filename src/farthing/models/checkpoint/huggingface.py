@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from farthing.errors import FarthingError, ModelFormatError, ModelNotFoundError
 from farthing.files.reader import FileReader
-from farthing.models.checkpoint.checkpoint import Checkpoint
+from farthing.models.checkpoint.checkpoint import Checkpoint, Description
 from farthing.models.checkpoint.huggingface_config import find_family, read_config
 from farthing.models.checkpoint.json_file import MAX_JSON, read_json_fields, read_json_object
 from farthing.models.checkpoint.safetensors_file import SafetensorsTensor, read_safetensors
@@ -31,6 +31,20 @@ def open_huggingface(path: Path, families: Collection[Family]) -> Checkpoint:
     :class:`ModelNotFoundError` for a directory that is not such a model and
     :class:`ModelFormatError` for a file in it that is missing or not what it must be.
     """
+    description, family = read_description(path, families)
+    tensors = family.hugging_face.tensors(description.config, _tensors(path))
+    return Checkpoint(
+        path=path,
+        format="huggingface",
+        config=description.config,
+        tensors=MappingProxyType(tensors),
+        tokenizer=description.tokenizer,
+        chat_template=description.chat_template,
+    )
+
+
+def read_description(path: Path, families: Collection[Family]) -> tuple[Description, Family]:
+    """All that the directory says but for its tensors; raises as :func:`open_huggingface`."""
     config_path = path / "config.json"
     if not _exists(config_path):
         raise ModelNotFoundError(_no_config(path))
@@ -42,7 +56,6 @@ def open_huggingface(path: Path, families: Collection[Family]) -> Checkpoint:
     family = find_family(fields, families)
     fields = fields.with_defaults(family.hugging_face.section, family.hugging_face.defaults)
     config = read_config(fields, generation, family)
-    tensors = family.hugging_face.tensors(config, _tensors(path))
     tokenizer_config: Mapping[str, object] = MappingProxyType({})
     if _exists(path / "tokenizer_config.json"):
         tokenizer_config = MappingProxyType(read_json_object(path / "tokenizer_config.json"))
@@ -51,14 +64,7 @@ def open_huggingface(path: Path, families: Collection[Family]) -> Checkpoint:
         tokenizer = JsonTokenizerFile(
             path / "tokenizer.json", tokenizer_config, config.eos_token_ids
         )
-    return Checkpoint(
-        path=path,
-        format="huggingface",
-        config=config,
-        tensors=MappingProxyType(tensors),
-        tokenizer=tokenizer,
-        chat_template=_chat_template(path, tokenizer_config),
-    )
+    return Description(config, tokenizer, _chat_template(path, tokenizer_config)), family
 
 
 def _exists(path: Path) -> bool:
@@ -88,15 +94,23 @@ def _no_config(path: Path) -> str:
 
 
 def _tensors(path: Path) -> dict[str, TensorSource]:
-    tensors: dict[str, TensorSource] = {}
+    return {entry.name: tensor_source(reader, entry) for reader, entry in read_shards(path)}
+
+
+def read_shards(path: Path) -> Iterator[tuple[FileReader, SafetensorsTensor]]:
+    """The directories of all safetensors files in ``path``, entry by entry.
+
+    Raises :class:`ModelFormatError` where they and the index contradict each other.
+    """
+    found: dict[str, Path] = {}
     shards, index = _shards(path)
     for shard in shards:
         file = read_safetensors(shard)
         for entry in file.tensors:
-            if entry.name in tensors:
+            if entry.name in found:
                 raise ModelFormatError(
                     shard,
-                    f"is a duplicate: it is in {tensors[entry.name].file.name} too",
+                    f"is a duplicate: it is in {found[entry.name].name} too",
                     field=f"tensor {entry.name}",
                     offset=entry.offset,
                 )
@@ -107,19 +121,19 @@ def _tensors(path: Path) -> dict[str, TensorSource]:
                     field=f"tensor {entry.name}",
                     offset=entry.offset,
                 )
-            tensors[entry.name] = tensor_source(file.reader, entry)
-        if len(tensors) > MAX_TENSORS:
+            found[entry.name] = shard
+            yield file.reader, entry
+        if len(found) > MAX_TENSORS:
             raise ModelFormatError(
-                shard, f"brings the model to {len(tensors)} tensors, more than {MAX_TENSORS}"
+                shard, f"brings the model to {len(found)} tensors, more than {MAX_TENSORS}"
             )
     for name, shard_name in (index or {}).items():
-        if name not in tensors:
+        if name not in found:
             raise ModelFormatError(
                 path / shard_name,
                 f"is missing, though {_INDEX} says it is here",
                 field=f"tensor {name}",
             )
-    return tensors
 
 
 def tensor_source(reader: FileReader, entry: SafetensorsTensor) -> TensorSource:

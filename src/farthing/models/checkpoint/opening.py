@@ -12,6 +12,7 @@ from farthing.models.checkpoint.checkpoint import Checkpoint
 from farthing.models.checkpoint.gguf import open_gguf
 from farthing.models.checkpoint.gguf_file import MAGIC
 from farthing.models.checkpoint.huggingface import open_huggingface
+from farthing.models.checkpoint.packed import is_packed, open_packed
 from farthing.models.family import Family
 
 _FOREIGN = (
@@ -21,7 +22,7 @@ _FOREIGN = (
 
 
 def open_checkpoint(path: Path, families: Collection[Family]) -> Checkpoint:
-    """Opens a GGUF file or a Hugging Face directory as far as its metadata.
+    """Opens a GGUF file, a Hugging Face or a packed directory as far as its metadata.
 
     ``families`` are those there is a program for. Raises
     :class:`ModelNotFoundError` if there is no such path or no model in it,
@@ -36,7 +37,7 @@ def open_checkpoint(path: Path, families: Collection[Family]) -> Checkpoint:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise FarthingError(f"{path}: cannot be read: {reason}") from error
     if stat.S_ISDIR(status.st_mode):
-        return open_huggingface(path, families)
+        return open_packed(path, families) if is_packed(path) else open_huggingface(path, families)
     reader = FileReader(path)
     head = reader.read(0, min(reader.size, 4))
     if head == MAGIC or path.suffix.lower() == ".gguf":

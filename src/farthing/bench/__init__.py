@@ -1,0 +1,1 @@
+"""Measuring speed as a share of what this machine can do, and beside llama.cpp."""

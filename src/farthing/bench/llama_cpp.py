@@ -1,0 +1,114 @@
+"""llama.cpp's own benchmarks: where they are, and what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farthing.bench.turn import Turn
+from farthing.errors import FarthingError, InvalidParameterError
+
+_KV_TYPES = {"fp16": "f16", "int8": "q8_0", "fp32": "f32"}
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaCpp:
+    """Its programs. ``batched_bench`` is None where it was not built."""
+
+    bench: Path
+    batched_bench: Path | None
+
+    @classmethod
+    def find(cls, place: Path) -> LlamaCpp:
+        """In a build or install folder, or beside the ``llama-bench`` given.
+
+        Raises :class:`InvalidParameterError` naming ``place``.
+        """
+        if place.is_dir():
+            folders = [place, place / "bin", place / "build" / "bin"]
+        elif place.is_file():
+            folders = [place.parent]
+        else:
+            raise InvalidParameterError(f"--llama-cpp {place}: no such folder or program")
+        for folder in folders:
+            bench = place if place.is_file() else folder / "llama-bench"
+            if _runs(bench):
+                batched = folder / "llama-batched-bench"
+                return cls(bench.absolute(), batched.absolute() if _runs(batched) else None)
+        raise InvalidParameterError(
+            f"--llama-cpp {place}: must be llama-bench, or the folder of a llama.cpp build that "
+            "has it"
+        )
+
+    def play(self, turn: Turn) -> dict[str, float]:
+        """Tokens a second by name, the same work as ``turn`` is for Farthing.
+
+        One repetition after the program's own warm-up. Raises :class:`FarthingError` with the
+        program's last line when it fails.
+        """
+        if turn.phase == "batch":
+            return self._batches(turn)
+        if turn.phase == "prefill":
+            sizes = ["-p", turn.prompt, "-n", 0]
+        else:
+            sizes = ["-p", 0, "-n", turn.new, "-d", turn.depth]
+        row = self._bench(turn, sizes)
+        return {turn.phase: float(row["avg_ts"])}
+
+    def _bench(self, turn: Turn, sizes: Sequence[object]) -> dict[str, Any]:
+        kv = _KV_TYPES[turn.kv_cache_dtype]
+        options = ["-m", turn.model, "-t", turn.threads, "-r", 1, "-ctk", kv, "-ctv", kv]
+        output = _run(self.bench, [*options, "-o", "json", *sizes])
+        try:
+            row: dict[str, Any] = json.loads(output)[0]
+            float(row["avg_ts"])
+            return row
+        except (ValueError, LookupError, TypeError):
+            raise FarthingError(f"{self.bench}: prints no JSON with avg_ts") from None
+
+    def _batches(self, turn: Turn) -> dict[str, float]:
+        assert self.batched_bench is not None, "asked before"
+        context = max(turn.batch) * (turn.batch_prompt + turn.batch_new)
+        kv = _KV_TYPES[turn.kv_cache_dtype]
+        options: list[object] = ["-m", turn.model, "-t", turn.threads, "-tb", turn.threads]
+        options += ["-c", context, "-ctk", kv, "-ctv", kv, "--output-format", "jsonl"]
+        options += ["-npp", turn.batch_prompt, "-ntg", turn.batch_new]
+        options += ["-npl", ",".join(map(str, turn.batch))]
+        rates = {}
+        for line in _run(self.batched_bench, options).splitlines():
+            if line.startswith("{"):
+                row = json.loads(line)
+                rates[f"batch {row['pl']}"] = float(row["speed_tg"])
+        missing = [name for name in turn.names if name not in rates]
+        if missing:
+            raise FarthingError(f"{self.batched_bench}: prints no JSON line of {missing[0]}")
+        return rates
+
+    def describe(self) -> str:
+        """Its version, as the program gives it, or its path where it gives none."""
+        command = [str(self.bench), "--version"]
+        child = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = [line.strip() for line in (child.stdout + child.stderr).splitlines()]
+        versions = [line for line in lines if line.startswith("version")]
+        return f"llama.cpp {versions[0]}" if versions else str(self.bench)
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _run(program: Path, arguments: Sequence[object]) -> str:
+    command = [str(program), *map(str, arguments)]
+    try:
+        child = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise FarthingError(f"{program}: {error.strerror}") from None
+    if child.returncode != 0:
+        lines = child.stderr.strip().splitlines() or ["no message"]
+        raise FarthingError(f"{program}: exit status {child.returncode}: {lines[-1]}")
+    return child.stdout

@@ -1,0 +1,1 @@
+"""``farthing bench``: speed as a share of this machine's limits, and beside llama.cpp."""

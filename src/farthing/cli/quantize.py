@@ -1,0 +1,198 @@
+"""``farthing quantize``: a model packed with few bits, to be used where it lies."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from farthing.cli.options import Json, ModelArgument, Threads
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from farthing.packing.folder import PartialFolder
+    from farthing.packing.plan import Plan
+
+
+def quantize(
+    model: ModelArgument,
+    scheme: Annotated[
+        str,
+        typer.Option(
+            "--scheme",
+            "-s",
+            metavar="NAME",
+            help="How weights are stored: w4g64 is 4 bits in groups of 64 with one scale (w4, w5, "
+            "w6, w8; groups 16 to 128, or row), w4g64m has a minimum too, nf4g64 and iq4_nl have "
+            "uneven levels; f16, bf16 and f32 are floats. keep packs what the file has.",
+        ),
+    ] = "w4g64",
+    method: Annotated[
+        Literal["absmax", "mse", "weighted"],
+        typer.Option(
+            "--method",
+            help="How scales are chosen: absmax clips nothing and is quick; mse searches for the "
+            "least squared error; weighted does so with errors on large weights counting for "
+            "more, which keeps most of a model's quality.",
+        ),
+    ] = "weighted",
+    head_scheme: Annotated[
+        str | None,
+        typer.Option(
+            "--head-scheme",
+            metavar="NAME",
+            help="Scheme of the output matrix, and of an embedding that is one with it.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Directory to make; by default MODEL-SCHEME, here.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Replace a packed model of that name.")
+    ] = False,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Quantize a model into a packed directory, which every verb takes as a model.
+
+    Its weights are used where they lie in the files, so it is ready at once and shared by all
+    processes that use it. An interrupted run goes on where it stopped.
+    """
+    from farthing.cli.download import fetch
+    from farthing.cli.terminal import console, dim, human_bytes, write_json
+    from farthing.packing.plan import find_target
+    from farthing.packing.quantize import PackOptions, PackProgress, quantize_model
+
+    for name in (scheme, head_scheme):
+        if name is not None:
+            find_target(name)  # a wrong one is refused before anything is fetched
+    path = fetch(model)
+    target = Path(out) if out is not None else Path(f"{_name(model, path)}-{scheme}")
+    bar = PackingBar(target)
+    start = time.monotonic()
+    options = PackOptions(scheme, method, head_scheme, force, threads)
+    try:
+        packed = quantize_model(
+            path, target, options, PackProgress(bar.plan, bar.folder, bar.advance)
+        )
+    except KeyboardInterrupt:
+        bar.finish()
+        bar.explain()
+        raise
+    finally:
+        bar.finish()
+    seconds = time.monotonic() - start
+    if json:
+        write_json(
+            {
+                "model": model,
+                "path": str(packed.path),
+                "scheme": scheme,
+                "head_scheme": head_scheme,
+                "method": method,
+                "tensor_bytes": packed.nbytes,
+                "parameters": packed.parameters,
+                "bits_per_weight": 8 * packed.nbytes / packed.parameters,
+                "resumed_tensors": packed.resumed,
+                "seconds": seconds,
+            }
+        )
+        return
+    console().print(str(packed.path), soft_wrap=True)
+    dim(
+        f"{human_bytes(packed.nbytes)}, {8 * packed.nbytes / packed.parameters:.2f} bits a weight "
+        f"· {seconds:.1f} s"
+    )
+
+
+def _name(model: str, path: Path) -> str:
+    """What the model is called: its file without the ending, its folder, or the name given."""
+    if not Path(model).exists():
+        return model.rpartition("/")[2]
+    return path.stem if path.suffix == ".gguf" else path.resolve().name
+
+
+class PackingBar:
+    """What is said while a model is packed: lines on stderr, and a bar on a terminal."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._partial: PartialFolder | None = None
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def plan(self, plan: Plan) -> None:
+        """Says that codes of the file are given up, if they are."""
+        from farthing.cli.terminal import dim
+
+        if plan.requantized:
+            dim(
+                f"The file's weights are quantized already ({', '.join(plan.requantized)}); they "
+                "are turned to floats first and lose a second time"
+            )
+
+    def folder(self, partial: PartialFolder) -> None:
+        """Says what an interrupted run has left."""
+        from farthing.cli.terminal import dim
+
+        self._partial = partial
+        if partial.done:
+            dim(
+                f"Going on where an interrupted run stopped: {partial.done} of {partial.total} "
+                "tensors are here"
+            )
+
+    def advance(self, done: int, total: int) -> None:
+        """``done`` of ``total`` bytes are written."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)
+        elif sys.stderr.isatty():
+            from rich.progress import (
+                BarColumn,
+                DownloadColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
+
+            from farthing.cli.terminal import console
+
+            self._bar = Progress(
+                TextColumn("Packing {task.description}"),
+                BarColumn(),
+                DownloadColumn(binary_units=True),
+                TimeRemainingColumn(),
+                console=console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task(self._target.name, completed=done, total=total)
+            self._bar.start()
+
+    def explain(self) -> None:
+        """Says where an interrupted run has left what it did."""
+        from farthing.cli.terminal import dim
+
+        partial = self._partial
+        if partial is not None and partial.path.is_dir():
+            dim(
+                f"Interrupted: {partial.done} of {partial.total} tensors are kept in "
+                f"{partial.path}; the same command goes on from there"
+            )
+
+    def finish(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = self._task = None

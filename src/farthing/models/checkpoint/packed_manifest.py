@@ -1,0 +1,166 @@
+"""``farthing.json``: what a packed directory says about itself.
+
+The format: ``docs/decisions/packed-directories.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, NoReturn
+
+from farthing.models.checkpoint.fields import Fields
+from farthing.models.checkpoint.json_file import read_json_fields
+from farthing.program.numerics import fingerprint
+from farthing.quantization import SCHEMES
+
+MANIFEST = "farthing.json"
+FORMAT = "farthing packed weights"
+LAYOUT_VERSION = 1
+"""Raised by every change of the layout of packed bytes (``csrc/kernels/linear/layout.h``)."""
+
+METADATA = "metadata.gguf"
+"""The source's metadata without its tensors, where the source is a GGUF file."""
+
+ALIGNMENT = 64
+"""Bytes. Matrices start at multiples of it in their file, and so in memory."""
+
+_LONGEST = 1 << 31  # rows and columns of a matrix
+_METHODS = ("absmax", "mse", "weighted", "none")
+
+SourceFormat = Literal["gguf", "huggingface"]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEntry:
+    """One matrix: its scheme, rows and columns, and a codebook that is not the scheme's."""
+
+    scheme: str
+    rows: int
+    cols: int
+    codebook: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is packed, how, and what it was made from."""
+
+    matrices: Mapping[str, PackedEntry]  # by canonical name
+    method: str  # how scales were chosen (quantization/rounding.py); none: codes were kept
+    source: str  # name of the file or directory
+    source_format: SourceFormat  # whose description lies beside the tensors
+    source_bytes: int
+    created_by: str  # tool and version
+    numerics_version: int  # of the tool
+    fingerprint: str
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        matrices = {
+            name: [
+                entry.scheme,
+                entry.rows,
+                entry.cols,
+                *([entry.codebook] if entry.codebook else ()),
+            ]
+            for name, entry in self.matrices.items()
+        }
+        facts = {
+            "format": FORMAT,
+            "layout_version": LAYOUT_VERSION,
+            "numerics_version": self.numerics_version,
+            "fingerprint": self.fingerprint,
+            "method": self.method,
+            "source": self.source,
+            "source_format": self.source_format,
+            "source_bytes": self.source_bytes,
+            "created_by": self.created_by,
+        }
+        lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items()]
+        rows = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in matrices.items()]
+        lines.append('  "matrices": {\n' + ",\n".join(rows) + "\n  }")
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest in the file ``path``.
+
+    Raises :class:`ModelFormatError` naming the field that is missing, wrong or of another version.
+    """
+    fields = read_json_fields(path)
+    if fields.text("format") != FORMAT:
+        fields.fail("format", f"is not {FORMAT!r}")
+    version = fields.integer("layout_version", 0, _LONGEST)
+    if version != LAYOUT_VERSION:
+        fields.fail(
+            "layout_version",
+            f"is {version}, and this version of farthing reads {LAYOUT_VERSION}; pack the model "
+            "again with 'farthing quantize'",
+        )
+    method = fields.text("method")
+    if method not in _METHODS:
+        fields.fail("method", f"is {method[:40]!r}; known: {', '.join(_METHODS)}")
+    source_format = fields.text("source_format")
+    if source_format not in ("gguf", "huggingface"):
+        fields.fail("source_format", f"is {source_format[:40]!r}; known: gguf, huggingface")
+    matrices = dict(_matrices(fields))
+    return Manifest(
+        matrices=MappingProxyType(matrices),
+        method=method,
+        source=_short_text(fields, "source"),
+        source_format="gguf" if source_format == "gguf" else "huggingface",
+        source_bytes=fields.integer("source_bytes", 0, 1 << 62),
+        created_by=_short_text(fields, "created_by"),
+        numerics_version=fields.integer("numerics_version", 0, _LONGEST),
+        fingerprint=_short_text(fields, "fingerprint"),
+    )
+
+
+def fingerprint_of(matrices: Mapping[str, PackedEntry]) -> str:
+    """The numerics fingerprint of weights packed so, in this version."""
+    return fingerprint((n, entry.scheme, entry.codebook) for n, entry in matrices.items())
+
+
+def _short_text(fields: Fields, key: str) -> str:
+    text = fields.text(key)
+    if len(text) > 255:
+        fields.fail(key, f"has {len(text)} characters, more than 255")
+    return text
+
+
+def _matrices(fields: Fields) -> list[tuple[str, PackedEntry]]:
+    listed = fields.values.get("matrices")
+    if not isinstance(listed, dict) or not listed:
+        fields.fail("matrices", "must be an object, not empty")
+    return [(name, _entry(fields, name, value)) for name, value in listed.items()]
+
+
+def _entry(fields: Fields, name: str, value: object) -> PackedEntry:
+    title = f"matrices.{name}"
+
+    def fail(problem: str) -> NoReturn:
+        fields.fail(title, problem)
+
+    if not isinstance(value, list) or len(value) not in (3, 4):
+        fail("must be a list of scheme, rows, columns and perhaps a codebook")
+    scheme, *sizes = value[:3]
+    if not isinstance(scheme, str) or scheme not in SCHEMES:
+        fail(f"scheme {str(scheme)[:40]!r} is unknown to this version of farthing")
+    if not SCHEMES[scheme].served:
+        fail(f"scheme {scheme!r} is not one that kernels compute with")
+    rows, cols = (
+        size if type(size) is int and 0 < size < _LONGEST else fail("sizes must be positive")
+        for size in sizes
+    )
+    codebook = None
+    if len(value) == 4:
+        levels = value[3]
+        if not isinstance(levels, list) or len(levels) != 16:
+            fail("a codebook is a list of 16 levels")
+        if not all(type(level) is int and -128 <= level < 128 for level in levels):
+            fail("the levels of a codebook are integers from -128 to 127")
+        codebook = tuple(levels)
+    return PackedEntry(scheme, rows, cols, codebook)

@@ -1,0 +1,258 @@
+"""The folder a packed model grows in, and its taking the place of the target when it is whole.
+
+``NAME.partial`` stands beside the target and has ``settings.json`` (what is being made, of what),
+``journal`` (a line for each tensor written, with its checksum) and ``model/``, which becomes the
+target by a rename. A run that was killed leaves it; the next one for the same settings believes
+what the journal says and the bytes confirm, and goes on behind that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from farthing.errors import FarthingError, InvalidParameterError
+from farthing.models.checkpoint.packed_manifest import MANIFEST
+from farthing.packing.shards import Shard
+
+_CHUNK = 4 << 20  # bytes of a file looked at at a time
+_SPARE = 16 << 20  # bytes of the disk left alone
+
+
+class PartialFolder:
+    """The folder, locked for this process. Made by :func:`partial_folder`."""
+
+    def __init__(
+        self, target: Path, folder: Path, shards: Sequence[Shard], *, force: bool = False
+    ) -> None:
+        self.path = folder
+        self.done = 0  # tensors written, in the order of the shards
+        self._target = target
+        self._force = force
+        self._model = folder / "model"
+        self._journal = folder / "journal"
+        self._shards = shards
+        self._places = [
+            (shard, piece, offset)
+            for shard in shards
+            for piece, offset in zip(shard.pieces, shard.offsets, strict=True)
+        ]
+
+    @property
+    def total(self) -> int:
+        """Tensors of the model."""
+        return len(self._places)
+
+    @property
+    def done_bytes(self) -> int:
+        """Bytes of the tensors written."""
+        return sum(piece.nbytes for _, piece, _ in self._places[: self.done])
+
+    def resume(self) -> None:
+        """Counts the tensors that an earlier run has left whole, and writes headers anew."""
+        self._model.mkdir(exist_ok=True)
+        sums = self._sums()
+        for line, (shard, piece, offset) in zip(sums, self._places, strict=False):
+            path = self._model / shard.file_name
+            if not path.is_file() or _checksum(path, offset, piece.nbytes) != line:
+                break
+            self.done += 1
+        self._journal.write_text("".join(f"{line}\n" for line in sums[: self.done]))
+        for shard in self._shards:
+            _write_at(self._model / shard.file_name, 0, shard.header)
+
+    def check_space(self) -> None:
+        """Raises :class:`FarthingError` where the disk has no room for what is to come."""
+        needed = sum(shard.nbytes for shard in self._shards) - self.done_bytes + _SPARE
+        free = shutil.disk_usage(self.path).free
+        if free < needed:
+            raise FarthingError(
+                f"{self._target}: needs {_mib(needed)} more on its disk, which has {_mib(free)}"
+            )
+
+    def append(self, data: memoryview) -> None:
+        """Writes the next tensor."""
+        shard, piece, offset = self._places[self.done]
+        assert len(data) == piece.nbytes, piece.name
+        _write_at(self._model / shard.file_name, offset, data)
+        with self._journal.open("a") as journal:
+            journal.write(f"{zlib.crc32(data):08x}\n")
+        self.done += 1
+
+    def add(self, name: str, text: str | bytes) -> None:
+        """Writes a small file of the model."""
+        data = text.encode() if isinstance(text, str) else text
+        (self._model / name).write_bytes(data)
+
+    def finish(self) -> None:
+        """Puts the model, now whole, in the target's place; with force, one that is there goes.
+
+        Raises :class:`OSError` if something has got there meanwhile.
+        """
+        expected = {shard.file_name: shard.nbytes for shard in self._shards}
+        for name, size in expected.items():
+            os.truncate(self._model / name, size)
+        for path in [*self._model.iterdir(), self._model]:
+            _sync(path)
+        if self._force and self._target.exists():
+            self._target.rename(self.path / "replaced")
+        self._model.rename(self._target)
+        _sync(self._target.parent)
+        shutil.rmtree(self.path)
+
+    def _sums(self) -> list[str]:
+        try:
+            return self._journal.read_text(errors="replace").split()
+        except FileNotFoundError:
+            return []
+
+
+@contextlib.contextmanager
+def partial_folder(
+    target: Path, settings: Mapping[str, object], shards: Sequence[Shard], *, force: bool = False
+) -> Iterator[PartialFolder]:
+    """The folder for ``target``, with what an earlier run of the same ``settings`` left in it.
+
+    It stays behind when the body is interrupted or fails, but for a full disk: then it goes. Raises
+    :class:`FarthingError` if another process is at it, if something else stands in its place, or if
+    the disk is full.
+    """
+    folder = target.with_name(target.name + ".partial")
+    wanted = (json.dumps(settings, indent=1, sort_keys=True) + "\n").encode()
+    with _full_disk(target, folder), _locked(folder):
+        if (folder / "replaced").exists() and not target.exists():
+            (folder / "replaced").rename(target)  # a run ended between the two renames
+        known = folder / "settings.json"
+        if not known.is_file() or known.read_bytes() != wanted:
+            _clear(folder, known)
+            known.write_bytes(wanted)
+        partial = PartialFolder(target, folder, shards, force=force)
+        partial.resume()
+        partial.check_space()
+        yield partial
+
+
+def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:
+    """Raises :class:`InvalidParameterError` unless a packed model may be put at ``target``.
+
+    Nothing is written over the source, or over what stands there; with ``force`` a packed
+    directory or an empty one may be replaced.
+    """
+    whole = target.resolve()
+    for source in sources:
+        real = source.resolve()
+        if whole == real or whole in real.parents:
+            raise InvalidParameterError(f"{target}: holds the model that is to be quantized")
+    if not target.parent.is_dir():
+        raise InvalidParameterError(f"{target.parent}: no such folder to write {target.name} to")
+    if not os.path.lexists(target):
+        return
+    if target.is_symlink() or not target.is_dir():
+        raise InvalidParameterError(f"{target}: exists and is not a folder; choose another --out")
+    if any(target.iterdir()) and not (target / MANIFEST).is_file():
+        raise InvalidParameterError(
+            f"{target}: exists and is no packed model, so it is left alone; choose another --out"
+        )
+    if not force:
+        raise InvalidParameterError(
+            f"{target}: exists already; --force replaces it, --out names another place"
+        )
+
+
+def _clear(folder: Path, settings: Path) -> None:
+    """Empties the folder of a run with other settings; refuses one that is not ours."""
+    entries = list(folder.iterdir())
+    if entries and not settings.is_file():
+        raise FarthingError(f"{folder}: is in the way, and no unfinished model; move it elsewhere")
+    for entry in entries:
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Makes the folder and holds it for this process; the system frees it when the process ends."""
+    while True:
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise FarthingError(
+                f"{folder}: is in the way, and not a folder; move it elsewhere"
+            ) from None
+        try:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # a process that finished has removed it
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), folder.stat()):
+                break
+        except BlockingIOError:
+            os.close(fd)
+            raise FarthingError(f"{folder}: another process is writing this model") from None
+        except FileNotFoundError:
+            pass
+        os.close(fd)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _full_disk(target: Path, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        raise FarthingError(f"{target}: the disk is full; nothing was kept") from error
+
+
+def _write_at(path: Path, offset: int, data: bytes | memoryview) -> None:
+    """Writes all of ``data`` at a place of the file, which is made if it is not there."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        view = memoryview(data)
+        while view:
+            count = os.pwrite(fd, view[: 1 << 30], offset)
+            offset += count
+            view = view[count:]
+    finally:
+        os.close(fd)
+
+
+def _checksum(path: Path, offset: int, nbytes: int) -> str | None:
+    """CRC-32 of a part of a file, None where it ends too early."""
+    total = 0
+    with path.open("rb") as file:
+        file.seek(offset)
+        while nbytes:
+            data = file.read(min(_CHUNK, nbytes))
+            if not data:
+                return None
+            total = zlib.crc32(data, total)
+            nbytes -= len(data)
+    return f"{total:08x}"
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:,.0f} MiB"

@@ -1,0 +1,120 @@
+"""Which scheme each weight of a model is packed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farthing.errors import InvalidParameterError, UnsupportedOperationError
+from farthing.models.checkpoint import Checkpoint, PackedTensor, TensorSource
+from farthing.models.checkpoint.checkpoint import (
+    EMBEDDING,
+    LM_HEAD,
+    ROPE_FACTORS,
+    ROPE_LONG,
+    ROPE_SHORT,
+)
+from farthing.program.ops import Program
+from farthing.program.weights import served_scheme
+from farthing.quantization import SCHEME_ALIASES, SCHEMES, Scheme
+from farthing.quantization.rounding import can_round_to
+
+KEEP = "keep"
+"""In the place of a scheme: the codes that the file has, or fp16 where no kernel serves them."""
+
+TARGETS = (
+    KEEP,
+    *SCHEME_ALIASES,
+    *(s.name for s in SCHEMES.values() if s.served and (can_round_to(s) or s.family == "dense")),
+)
+"""What weights can be packed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A matrix, where it comes from and what it becomes."""
+
+    name: str
+    source: TensorSource
+    scheme: Scheme
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)."""
+        rows, cols = self.source.shape
+        return rows, cols
+
+    @property
+    def kept(self) -> bool:
+        """Whether its codes stay what they are."""
+        return self.scheme.name == self.source.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every weight of a model."""
+
+    matrices: tuple[Placement, ...]
+    vectors: tuple[tuple[str, TensorSource], ...]
+
+    @property
+    def requantized(self) -> tuple[str, ...]:
+        """Schemes of the file whose codes are given up for others, in the order met."""
+        return tuple(
+            dict.fromkeys(
+                m.source.stored_dtype
+                for m in self.matrices
+                if m.source.stored.family != "dense" and not m.kept
+            )
+        )
+
+
+def find_target(name: str) -> Scheme | None:
+    """The scheme called ``name``, None for ``keep``.
+
+    Raises :class:`InvalidParameterError` naming those that weights can be packed in.
+    """
+    if name == KEEP:
+        return None
+    if name not in TARGETS:
+        raise InvalidParameterError(
+            f"weights cannot be packed in {name!r}; there are {', '.join(TARGETS)}"
+        )
+    return SCHEMES[SCHEME_ALIASES.get(name, name)]
+
+
+def plan(checkpoint: Checkpoint, program: Program, scheme: str, head_scheme: str | None) -> Plan:
+    """Where the weights of ``program`` come from and what they become.
+
+    ``head_scheme`` is for the output matrix, and with it for an embedding that is one with it.
+    Routers of experts are decided in floats and stay what they are, or become float32. Raises
+    :class:`InvalidParameterError` for a scheme that weights cannot be packed in, and
+    :class:`UnsupportedOperationError` for a model that is packed already.
+    """
+    body = find_target(scheme)
+    head = body if head_scheme is None else find_target(head_scheme)
+    matrices: list[Placement] = []
+    vectors: list[tuple[str, TensorSource]] = []
+    routers = program.routers
+    last = EMBEDDING if checkpoint.config.tie_word_embeddings else LM_HEAD
+    for slot in program.weights:
+        source = _source(checkpoint, slot.name)
+        if len(slot.shape) == 1:
+            vectors.append((slot.name, source))
+            continue
+        target = head if slot.name == last else body
+        if target is None or slot.name in routers:
+            target = SCHEMES[served_scheme(source.dtype, router=slot.name in routers)]
+        matrices.append(Placement(slot.name, source, target))
+    for name in (ROPE_FACTORS, ROPE_LONG, ROPE_SHORT):  # part of a GGUF file's configuration
+        vectors += [(name, _source(checkpoint, name))] if name in checkpoint.tensors else []
+    return Plan(tuple(matrices), tuple(vectors))
+
+
+def _source(checkpoint: Checkpoint, name: str) -> TensorSource:
+    source = checkpoint.tensors[name]
+    if isinstance(source, PackedTensor):
+        origin = "" if checkpoint.manifest is None else f", {checkpoint.manifest.source!r}"
+        raise UnsupportedOperationError(
+            f"{checkpoint.path}: is packed already; quantize what it was made from{origin}"
+        )
+    return source

@@ -1,0 +1,202 @@
+"""From a model to a packed directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from farthing import machine
+from farthing.errors import InvalidParameterError
+from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoint
+from farthing.models.checkpoint.packed_manifest import (
+    LAYOUT_VERSION,
+    MANIFEST,
+    Manifest,
+    PackedEntry,
+    SourceFormat,
+    fingerprint_of,
+)
+from farthing.models.registry import FAMILIES, build_program
+from farthing.packing.description import description_files
+from farthing.packing.folder import PartialFolder, check_target, partial_folder
+from farthing.packing.matrices import packed_matrices
+from farthing.packing.plan import Plan, plan
+from farthing.packing.shards import INDEX, SHARD_BYTES, Piece, Shard, index_of, plan_shards
+from farthing.program.native import FloatMode
+from farthing.program.numerics import NUMERICS_VERSION
+from farthing.program.weights import packed_shape
+from farthing.quantization.rounding import ROUNDING_METHODS, RoundingMethod
+
+
+@dataclass(frozen=True, slots=True)
+class PackOptions:
+    """How a model is packed. Schemes are names of :data:`farthing.packing.plan.TARGETS`."""
+
+    scheme: str
+    method: RoundingMethod = "weighted"
+    head_scheme: str | None = None  # of the output matrix; None: as the others
+    force: bool = False  # a packed directory in the target's place is replaced
+    num_threads: int | None = None  # None: one for each core this process may use
+    shard_bytes: int = SHARD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class PackedModel:
+    """What was written."""
+
+    path: Path
+    nbytes: int  # of all tensors
+    parameters: int
+    resumed: int  # tensors that an earlier run had left
+
+
+@dataclass(frozen=True, slots=True)
+class PackProgress:
+    """Told of what goes on; every method may be called once or often."""
+
+    plan: Callable[[Plan], None] = lambda _: None
+    """Before the first weight is read."""
+    folder: Callable[[PartialFolder], None] = lambda _: None
+    """When the folder that the model grows in is ready, with what is in it already."""
+    bytes: Callable[[int, int], None] = lambda done, total: None
+    """Bytes of tensors written, and of all."""
+
+
+def quantize_model(
+    source: Path, target: Path, options: PackOptions, progress: PackProgress | None = None
+) -> PackedModel:
+    """Packs the model at ``source`` into a new directory ``target``.
+
+    Memory for the largest matrix and some rows is needed. An interrupted run leaves a folder beside
+    ``target`` from which the next one with the same source and options goes on.
+
+    Raises :class:`InvalidParameterError` for options and targets that cannot be, and subclasses of
+    :class:`FarthingError` for models that cannot be opened or packed and a disk without room.
+    """
+    told = progress or PackProgress()
+    if options.method not in ROUNDING_METHODS:
+        raise InvalidParameterError(
+            f"method={options.method!r} must be one of {', '.join(ROUNDING_METHODS)}"
+        )
+    threads = options.num_threads
+    if threads is not None and threads < 1:
+        raise InvalidParameterError(f"num_threads={threads} must be at least 1")
+    target = Path(os.path.abspath(target))  # noqa: PTH100 - links stay as they are
+    with FloatMode():
+        checkpoint = open_checkpoint(source, FAMILIES)
+        program = build_program(checkpoint.config)
+    check_tensors(checkpoint, program.weights)
+    check_target(target, [source, *_files(checkpoint)], force=options.force)
+    work = plan(checkpoint, program, options.scheme, options.head_scheme)
+    told.plan(work)
+    shards = plan_shards(*_pieces(work), options.shard_bytes)
+    total = sum(piece.nbytes for shard in shards for piece in shard.pieces)
+    settings = _settings(checkpoint, options)
+    with partial_folder(target, settings, shards, force=options.force) as folder:
+        told.folder(folder)
+        resumed, done = folder.done, folder.done_bytes
+        told.bytes(done, total)
+        for data in _tensors(work, resumed, options):
+            folder.append(data)
+            done += len(data)
+            told.bytes(done, total)
+        _describe(checkpoint, work, options, shards, folder)
+        folder.finish()
+    parameters = sum(m.source.rows * m.source.cols for m in work.matrices)
+    parameters += sum(vector.cols for _, vector in work.vectors)
+    return PackedModel(target, total, parameters, resumed)
+
+
+def _pieces(work: Plan) -> tuple[list[Piece], list[Piece]]:
+    matrices = []
+    for m in work.matrices:
+        shape = packed_shape(m.scheme.name, *m.shape)
+        matrices.append(Piece(m.name, "U8", shape, shape[0] * shape[1]))
+    vectors = [Piece(name, "F32", (v.cols,), 4 * v.cols) for name, v in work.vectors]
+    return matrices, vectors
+
+
+def _tensors(work: Plan, skip: int, options: PackOptions) -> Iterator[memoryview]:
+    """Bytes of each tensor from the ``skip``-th on, in the order of the shards."""
+    matrices = work.matrices[skip:]
+    num_threads = options.num_threads or machine.default_threads()
+    with ThreadPoolExecutor(num_threads) as threads:
+        try:
+            for matrix in packed_matrices(matrices, options.method, threads, 2 * num_threads):
+                yield matrix.packed_bytes().data
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+    for _, vector in work.vectors[max(0, skip - len(work.matrices)) :]:
+        with FloatMode():
+            values = np.ascontiguousarray(vector.dequantize(), np.float32).reshape(-1)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            raise vector.not_finite(0, int(bad[0]))
+        yield values.view(np.uint8).data
+
+
+def _describe(
+    checkpoint: Checkpoint,
+    work: Plan,
+    options: PackOptions,
+    shards: Sequence[Shard],
+    folder: PartialFolder,
+) -> None:
+    """Writes all that is not a weight."""
+    for name, data in description_files(checkpoint.path).items():
+        folder.add(name, data)
+    if len(shards) > 1:
+        folder.add(INDEX, index_of(shards))
+    matrices = {m.name: PackedEntry(m.scheme.name, *m.shape) for m in work.matrices}
+    rounded = any(m.scheme.scale_levels and not m.kept for m in work.matrices)
+    manifest = Manifest(
+        matrices=matrices,
+        method=options.method if rounded else "none",
+        source=checkpoint.path.name or checkpoint.path.resolve().name,
+        source_format=_format(checkpoint),
+        source_bytes=sum(path.stat().st_size for path in _files(checkpoint)),
+        created_by=_tool(),
+        numerics_version=NUMERICS_VERSION,
+        fingerprint=fingerprint_of(matrices),
+    )
+    folder.add(MANIFEST, manifest.to_json())
+
+
+def _tool() -> str:
+    try:
+        return f"farthing {version('farthing')}"
+    except PackageNotFoundError:  # run from a checkout
+        return "farthing"
+
+
+def _format(checkpoint: Checkpoint) -> SourceFormat:
+    assert checkpoint.format != "packed"
+    return checkpoint.format
+
+
+def _files(checkpoint: Checkpoint) -> list[Path]:
+    """The files that hold the weights."""
+    return list(dict.fromkeys(tensor.file for tensor in checkpoint.tensors.values()))
+
+
+def _settings(checkpoint: Checkpoint, options: PackOptions) -> dict[str, object]:
+    """What must be the same for an interrupted run to be gone on with."""
+    files = _files(checkpoint)
+    if checkpoint.path.is_dir():
+        files.append(checkpoint.path / "config.json")
+    return {
+        "files": [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files],
+        "scheme": options.scheme,
+        "head_scheme": options.head_scheme,
+        "method": options.method,
+        "shard_bytes": options.shard_bytes,
+        "layout_version": LAYOUT_VERSION,
+        "tool": _tool(),
+    }

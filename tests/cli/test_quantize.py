@@ -1,0 +1,159 @@
+"""``farthing quantize`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fuzz.corpus import write_gguf
+from support.command_line import COMMAND, CommandLine
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_quantized_model_is_made_shown_and_run(
+    farthing: CommandLine, tiny_model: str, here: Path
+) -> None:
+    result = farthing("quantize", tiny_model, "--scheme", "w4g32")
+    assert result.returncode == 0, result.stderr
+    packed = result.stdout.strip()
+    assert Path(packed) == here / f"{Path(tiny_model).name}-w4g32"
+    assert "bits a weight" in result.stderr
+    facts = json.loads(farthing("show", packed, "--json").stdout)
+    assert facts["format"] == "packed"
+    assert facts["packed"]["method"] == "weighted"
+    assert facts["packed"]["source"] == Path(tiny_model).name
+    assert set(facts["tensor_types"]) == {"q4_0", "f32"}
+    original = json.loads(farthing("show", tiny_model, "--json").stdout)
+    assert facts["parameters"] == original["parameters"]
+    assert facts["kv_bytes_per_token"] == original["kv_bytes_per_token"]
+    text = farthing("show", packed).stdout
+    for words in ("packed", "scales by weighted", facts["packed"]["fingerprint"], "q4_0"):
+        assert words in text
+    answers = [
+        farthing("run", packed, "a b c", "-n", "8", "--json", "--weights", weights).stdout
+        for weights in ("mmap", "copy")
+    ]
+    texts = [json.loads(answer)["text"] for answer in answers]
+    assert texts[0] == texts[1]
+
+
+def test_json_says_what_was_written(farthing: CommandLine, tiny_model: str, here: Path) -> None:
+    result = farthing(
+        "quantize", tiny_model, "-s", "w8g64", "--method", "absmax", "-o", "mine", "--json"
+    )
+    assert result.returncode == 0, result.stderr
+    facts = json.loads(result.stdout)
+    assert facts["path"] == str(here / "mine")
+    assert (
+        facts["tensor_bytes"]
+        == json.loads(farthing("show", "mine", "--json").stdout)["tensor_bytes"]
+    )
+    assert 8 < facts["bits_per_weight"] < 12
+    assert facts["resumed_tensors"] == 0
+
+
+def test_it_is_said_that_quantized_weights_lose_twice(
+    farthing: CommandLine, tmp_path: Path, here: Path
+) -> None:
+    write_gguf(tmp_path / "model.gguf")
+    result = farthing("quantize", str(tmp_path / "model.gguf"))
+    assert result.returncode == 0, result.stderr
+    assert "quantized already (q8_0, q4_0, q4_1, q5_0, q5_1, tq2_0)" in result.stderr
+    assert (here / "model-w4g64").is_dir()
+    kept = farthing("quantize", str(tmp_path / "model.gguf"), "--scheme", "keep")
+    assert kept.returncode == 0, kept.stderr
+    assert "already" not in kept.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--scheme", "w4g48"), "weights cannot be packed in 'w4g48'; there are keep, w4g32"),
+        (("--head-scheme", "q4_k"), "weights cannot be packed in 'q4_k'"),
+        (("--out", "."), "exists and is no packed model"),
+        (("--out", "no/where"), "no such folder to write where to"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    arguments: tuple[str, str], words: str, farthing: CommandLine, tiny_model: str, here: Path
+) -> None:
+    (here / "something").touch()
+    result = farthing("quantize", tiny_model, *arguments)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert names(here) == ["something"]
+
+
+def test_ctrl_c_leaves_what_goes_on_and_says_where(
+    farthing: CommandLine, environment: dict[str, str], tiny_model: str, here: Path
+) -> None:
+    # Its output is a pipe that nobody reads until it is full of nothing: wait for the folder.
+    code = (
+        "import sys, time\n"
+        "from farthing.packing import folder\n"
+        "append = folder.PartialFolder.append\n"
+        "def slow(self, data):\n"
+        "    append(self, data)\n"
+        "    print('.', flush=True)\n"
+        "    time.sleep(0.05)\n"
+        "folder.PartialFolder.append = slow\n"
+        "sys.argv[1:] = ['quantize', sys.argv[1], '--out', 'packed']\n"
+        "from farthing.cli.main import main\n"
+        "main()\n"
+    )
+    child = subprocess.Popen(
+        [*COMMAND[:3], "-c", code, tiny_model],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert child.stdout is not None
+    for _ in range(3):
+        assert child.stdout.readline() == ".\n"
+    child.send_signal(signal.SIGINT)
+    _, stderr = child.communicate(timeout=60)
+    assert child.returncode == 130, stderr
+    assert names(here) == ["packed.partial"]
+    assert f"tensors are kept in {here / 'packed.partial'}; the same command goes on" in stderr
+    result = farthing("quantize", tiny_model, "--out", "packed")
+    assert result.returncode == 0, result.stderr
+    assert "Going on where an interrupted run stopped: " in result.stderr
+    assert names(here) == ["packed"]
+
+
+def test_a_file_cut_under_a_running_process_is_named(
+    environment: dict[str, str], tiny_model: str, farthing: CommandLine, here: Path
+) -> None:
+    assert farthing("quantize", tiny_model, "--out", "packed").returncode == 0
+    code = (
+        "import os\n"
+        "from pathlib import Path\n"
+        "from farthing import SamplingParams\n"
+        "from farthing.cli.loading import LoadOptions, load\n"
+        "llm = load('packed', LoadOptions())\n"
+        "os.truncate('packed/model.safetensors', 4096)\n"
+        "llm.generate('a b c', SamplingParams(max_tokens=4))\n"
+    )
+    result = subprocess.run(
+        [*COMMAND[:3], "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert result.returncode == -signal.SIGBUS
+    assert result.stderr.startswith("farthing: error: packed: a file of the model became shorter")

@@ -1,0 +1,226 @@
+"""Packed directories that are not what they should be are refused, naming file and field."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farthing.engine.model_loader import LoadOptions, load_model
+from farthing.errors import ModelFormatError
+from farthing.models.checkpoint import PackedTensor, open_checkpoint
+from farthing.models.registry import FAMILIES, build_program
+from farthing.program.weights import load_weights
+from fuzz.corpus import write_gguf
+from support.packing import pack
+from support.tiny_models import make_tiny_model
+
+EMBEDDING = "model.embed_tokens.weight"
+GATE = "model.layers.1.mlp.gate_proj.weight"
+WHOLE = "model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    return pack(make_tiny_model("qwen2-tied", folder / "source"), folder / "packed", "w4g64m")
+
+
+@pytest.fixture
+def packed(good: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(good, tmp_path / "packed")
+
+
+def change_manifest(packed: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = packed / "farthing.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def change_header(packed: Path, change: Callable[[dict[str, Any]], object], pad: int = 64) -> None:
+    path = packed / WHOLE
+    content = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    header = json.loads(content[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % pad)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+
+
+def refusal(packed: Path) -> str:
+    with pytest.raises(ModelFormatError) as caught:
+        load_model(packed, LoadOptions(num_threads=1, kv_cache_tokens=64))
+    assert str(packed) in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_good_one_loads(packed: Path) -> None:
+    change_manifest(packed, lambda manifest: None)
+    change_header(packed, lambda header: None)
+    load_model(packed, LoadOptions(num_threads=1, kv_cache_tokens=64))
+
+
+def set_to(key: str, value: object) -> Callable[[dict[str, Any]], object]:
+    return lambda manifest: manifest.__setitem__(key, value)
+
+
+def matrix(value: object, name: str = GATE) -> Callable[[dict[str, Any]], object]:
+    return lambda manifest: manifest["matrices"].__setitem__(name, value)
+
+
+MANIFESTS = {
+    "format": (set_to("format", "other"), "farthing.json: format"),
+    "version": (set_to("layout_version", 2), "layout_version .*is 2, and this version .* reads 1"),
+    "version text": (set_to("layout_version", "1"), "layout_version .*must be an integer"),
+    "no version": (lambda m: m.pop("layout_version"), "layout_version.*: is missing"),
+    "method": (set_to("method", "best"), "method .*is 'best'; known: absmax"),
+    "source": (set_to("source_format", "zip"), "source_format .*is 'zip'; known: gguf, hugg"),
+    "long": (set_to("source", "x" * 256), "source .*has 256 characters, more than 255"),
+    "no matrices": (set_to("matrices", {}), "matrices .*must be an object, not empty"),
+    "list": (set_to("matrices", []), "matrices .*must be an object, not empty"),
+    "entry": (matrix("w4g64"), rf"matrices.{GATE} .*must be a list of scheme"),
+    "scheme": (matrix(["w4g65", 176, 64]), "scheme 'w4g65' is unknown to this version"),
+    "refused": (matrix(["q8_k", 176, 64]), "'q8_k' is not one that kernels compute with"),
+    "converted": (matrix(["q2_k", 176, 64]), "'q2_k' is not one that kernels compute with"),
+    "sizes": (matrix(["q4_0", 176, -64]), "sizes must be positive"),
+    "bool": (matrix(["q4_0", 176, True]), "sizes must be positive"),
+    "huge": (matrix(["q4_0", 1 << 31, 64]), "sizes must be positive"),
+    "levels": (matrix(["nf4g64", 176, 64, [1, 2]]), "a codebook is a list of 16 levels"),
+    "level": (matrix(["nf4g64", 176, 64, [200] * 16]), "integers from -128 to 127"),
+    "codebook": (matrix(["w4g64m", 176, 64, [0] * 16]), f"tensor {GATE} .*has no codebook"),
+    "other bytes": (matrix(["w8g64", 176, 64]), f"{WHOLE}: tensor {GATE} .*bytes, not "),
+    "other shape": (matrix(["w4g64m", 175, 64]), r"has shape \(175, 64\) where \(176, 64\)"),
+    "k-quant": (matrix(["q4_k", 176, 64]), f"tensor {GATE} .*multiple of 256 columns, got 64"),
+    "absent": (matrix(["q4_0", 16, 64], "other.weight"), "tensor other.weight: is in no safet"),
+    "unlisted": (lambda m: m["matrices"].pop(GATE), f"tensor {GATE} .*is neither a vector of F32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", sorted(MANIFESTS))
+def test_a_wrong_manifest_is_refused(case: str, packed: Path) -> None:
+    change, words = MANIFESTS[case]
+    change_manifest(packed, change)
+    message = refusal(packed)
+    import re
+
+    assert re.search(words, message), message
+
+
+def retype(name: str, dtype: str, shape: list[int]) -> Callable[[dict[str, Any]], object]:
+    return lambda header: header[name].update({"dtype": dtype, "shape": shape})
+
+
+def test_a_matrix_of_another_type_is_refused(packed: Path) -> None:
+    def half(header: dict[str, Any]) -> None:
+        rows, nbytes = header[GATE]["shape"]
+        header[GATE].update({"dtype": "F16", "shape": [rows, nbytes // 2]})
+
+    change_header(packed, half)
+    assert f"tensor {GATE}" in (message := refusal(packed))
+    assert "is a packed matrix of dtype F16; U8 is needed" in message
+
+
+def test_a_matrix_that_is_not_aligned_is_refused(packed: Path) -> None:
+    change_header(packed, lambda header: header.setdefault("__metadata__", {}), pad=8)
+    if (packed / WHOLE).read_bytes()[:8] == b"":
+        pytest.fail("unreachable")
+    (length,) = struct.unpack_from("<Q", (packed / WHOLE).read_bytes())
+    if (8 + length) % 64 == 0:
+        change_header(packed, lambda h: h["__metadata__"].update({"a": "12345678"}), pad=8)
+    assert "a packed matrix must start at a multiple of 64 bytes" in refusal(packed)
+
+
+@pytest.mark.parametrize("missing", [1, 64, 5000])
+def test_a_truncated_file_is_refused(missing: int, packed: Path) -> None:
+    path = packed / WHOLE
+    path.write_bytes(path.read_bytes()[:-missing])
+    assert f"{WHOLE}: tensor " in (message := refusal(packed))
+    assert "the file is truncated or its directory is wrong" in message
+
+
+@pytest.mark.parametrize("weights", ["mmap", "copy"])
+def test_a_file_cut_after_it_was_opened_is_refused(weights: str, packed: Path) -> None:
+    checkpoint = open_checkpoint(packed, FAMILIES)
+    path = packed / WHOLE
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    with pytest.raises(ModelFormatError, match="it changed after it was opened"):
+        load_weights(
+            build_program(checkpoint.config),
+            checkpoint.tensors,
+            num_threads=2,
+            placement=weights,  # type: ignore[arg-type]
+        )
+
+
+@pytest.mark.parametrize("weights", ["mmap", "copy"])
+@pytest.mark.parametrize("half", [0x7C00, 0xFC00, 0x7E00, 0x7C01])
+def test_a_scale_or_minimum_that_is_no_number_is_refused(
+    half: int, weights: str, packed: Path
+) -> None:
+    checkpoint = open_checkpoint(packed, FAMILIES)
+    tensor = checkpoint.tensors[GATE]
+    assert isinstance(tensor, PackedTensor)
+    for column in (3, 16 + 3):  # of the scales of 16 rows, and of their minimums
+        with tensor.file.open("r+b") as file:
+            file.seek(tensor.offset + 2 * column)
+            good = file.read(2)
+            file.seek(tensor.offset + 2 * column)
+            file.write(struct.pack("<H", half))
+        with pytest.raises(ModelFormatError) as caught:
+            load_model(packed, LoadOptions(num_threads=2, kv_cache_tokens=64, weights=weights))  # type: ignore[arg-type]
+        assert f"tensor {GATE} (byte {tensor.offset}): the value or scale at row 3, column 0" in (
+            str(caught.value)
+        )
+        with tensor.file.open("r+b") as file:
+            file.seek(tensor.offset + 2 * column)
+            file.write(good)
+    load_model(packed, LoadOptions(num_threads=2, kv_cache_tokens=64))
+
+
+def test_a_vector_that_is_no_number_is_refused(packed: Path) -> None:
+    name = "model.norm.weight"
+    source = open_checkpoint(packed, FAMILIES).tensors[name]
+    with source.file.open("r+b") as file:
+        file.seek(source.offset + 8)
+        file.write(np.float32(np.nan).tobytes())
+    assert f"tensor {name} (byte {source.offset + 8}): the value at row 0" in refusal(packed)
+
+
+def test_a_directory_without_its_weights_or_configuration_is_refused(packed: Path) -> None:
+    from farthing.errors import ModelNotFoundError
+
+    for name in ("config.json", WHOLE):
+        content = (packed / name).read_bytes()
+        (packed / name).unlink()
+        with pytest.raises(ModelNotFoundError, match=rf"{packed}: has n.*{name.split('.')[0]}"):
+            load_model(packed, LoadOptions())
+        (packed / name).write_bytes(content)
+
+
+def test_metadata_with_tensors_is_refused(tmp_path: Path) -> None:
+    gguf = tmp_path / "model.gguf"
+    write_gguf(gguf)
+    packed = pack(gguf, tmp_path / "packed")
+    shutil.copy(gguf, packed / "metadata.gguf")
+    with pytest.raises(ModelFormatError, match=r"metadata.gguf: tensor .*has no tensors"):
+        open_checkpoint(packed, FAMILIES)
+
+
+def test_a_head_beside_a_tied_embedding_has_no_place(packed: Path) -> None:
+    def rename(header: dict[str, Any]) -> None:
+        header["lm_head.weight"] = header.pop(GATE)
+
+    change_header(packed, rename)
+    change_manifest(
+        packed, lambda m: m["matrices"].__setitem__("lm_head.weight", m["matrices"].pop(GATE))
+    )
+    assert f"tensor {GATE}" in refusal(packed)

@@ -1,0 +1,202 @@
+"""A packed directory holds the weights that rounding gives, and serves them bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors
+
+from farthing import LLM, SamplingParams
+from farthing.models.checkpoint import PackedTensor, open_checkpoint
+from farthing.models.registry import FAMILIES
+from farthing.program.weights import NativeMatrix, load_weights
+from fuzz.corpus import write_gguf
+from support.moe_gguf import write_moe_gguf
+from support.native_runs import NativeModel, assert_same_bits
+from support.packing import RoundedInMemory, pack
+from support.tiny_models import make_tiny_model
+
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4]
+FAMILY_KINDS = ("qwen2-tied", "llama-llama3-rope", "gemma2", "gemma3", "qwen3-moe", "phi3-longrope")
+
+
+def logits(model: NativeModel) -> np.ndarray:
+    return model.run().logits(TOKENS)
+
+
+@pytest.mark.parametrize("kind", FAMILY_KINDS)
+def test_it_serves_what_rounding_in_memory_gives(kind: str, tmp_path: Path) -> None:
+    source = make_tiny_model(kind, tmp_path / "source")
+    packed = pack(source, tmp_path / "packed", "w4g64", "mse")
+    served = NativeModel(packed)
+    assert served.config == NativeModel(source).config
+    assert_same_bits(logits(served), logits(RoundedInMemory(source, "w4g64", "mse")))
+
+
+SCHEMES = ("w4g32", "w4g32m", "w4g128", "w4row", "w4g64m", "nf4g64", "iq4_nl", "w5g32", "w5g16",
+           "w6g64", "w8g32", "w8row", "q8_0")  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_kind_of_scheme_is_served_so(scheme: str, tmp_path: Path) -> None:
+    source = make_tiny_model("qwen2-tied", tmp_path / "source")
+    packed = pack(source, tmp_path / "packed", scheme)
+    assert_same_bits(logits(NativeModel(packed)), logits(RoundedInMemory(source, scheme)))
+
+
+def test_the_comparison_can_fail(tmp_path: Path) -> None:
+    source = make_tiny_model("qwen2-tied", tmp_path / "source")
+    packed = pack(source, tmp_path / "packed", "w4g32")
+    with pytest.raises(AssertionError):
+        assert_same_bits(
+            logits(NativeModel(packed)), logits(RoundedInMemory(source, "w4g32", "mse"))
+        )
+
+
+@pytest.mark.parametrize("scheme", ["f32", "f16", "bf16"])
+def test_floats_are_what_numpy_makes_of_them(scheme: str, tmp_path: Path) -> None:
+    source = make_tiny_model("llama-llama3-rope", tmp_path / "source")
+    served = NativeModel(pack(source, tmp_path / "packed", scheme))
+    original = open_checkpoint(source, FAMILIES).tensors
+    for name, weight in served.weights.items():
+        if isinstance(weight, np.ndarray):
+            continue
+        values = original[name].dequantize()  # type: ignore[union-attr]
+        if scheme == "bf16":
+            import torch
+
+            expected = torch.from_numpy(values).to(torch.bfloat16).float().numpy()
+        else:
+            expected = values.astype(scheme.replace("f", "float")).astype(np.float32)
+        np.testing.assert_array_equal(weight.dequantize(0, weight.rows), expected)
+
+
+@pytest.mark.parametrize("weights", ["mmap", "copy"])
+def test_kept_codes_are_served_as_from_the_gguf_file(weights: str, tmp_path: Path) -> None:
+    gguf = tmp_path / "model.gguf"
+    write_gguf(gguf)
+    packed = pack(gguf, tmp_path / "packed", "keep")
+    model, served = NativeModel(gguf), NativeModel(packed)
+    assert served.config == model.config
+    placed = load_weights(served.program, served.tensors, num_threads=2, placement=weights)  # type: ignore[arg-type]
+    served.weights = placed
+    assert_same_bits(logits(served), logits(model))
+    schemes = {w.scheme for w in placed.values() if isinstance(w, NativeMatrix)}
+    assert {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "bf16", "f16"} == schemes
+
+
+def test_what_a_gguf_file_says_beside_its_weights_comes_along(tmp_path: Path) -> None:
+    gguf = tmp_path / "model.gguf"
+    write_gguf(gguf)
+    packed = pack(gguf, tmp_path / "packed", "w8g32")
+    one, other = LLM(gguf, num_threads=1), LLM(packed, num_threads=1)
+    text = "hi hi <|end|> 12"
+    assert one.tokenizer.encode(text) == other.tokenizer.encode(text)
+    messages = [{"role": "user", "content": "hi"}]
+    assert one.encode_chat(messages) == other.encode_chat(messages)
+    assert one.config == other.config
+
+
+def test_experts_of_a_gguf_file_are_rounded_and_routers_are_not(tmp_path: Path) -> None:
+    directory = make_tiny_model("qwen3-moe", tmp_path / "source")
+    gguf = write_moe_gguf(directory, tmp_path / "tiny.gguf", {"": "Q8_0"})
+    served = NativeModel(pack(gguf, tmp_path / "packed", "w4g32"))
+    assert_same_bits(logits(served), logits(RoundedInMemory(gguf, "w4g32")))
+    for name, weight in served.weights.items():
+        if isinstance(weight, NativeMatrix):
+            assert weight.scheme == ("f32" if name in served.program.routers else "q4_0")
+
+
+def test_mapped_and_copied_weights_are_the_same_bits(tmp_path: Path) -> None:
+    source = make_tiny_model("qwen2-tied", tmp_path / "source")
+    packed = pack(source, tmp_path / "packed", "w4g64")
+    prompt, params = (
+        {"prompt_token_ids": TOKENS},
+        SamplingParams(temperature=0, max_tokens=20, logprobs=4),
+    )
+    outputs = [LLM(packed, weights=w).generate(prompt, params)[0] for w in ("mmap", "copy")]
+    assert outputs[0].outputs == outputs[1].outputs
+    assert len(outputs[0].outputs[0].token_ids) > 4
+
+
+def test_mapped_weights_lie_in_the_file_and_copied_ones_do_not(tmp_path: Path) -> None:
+    source = make_tiny_model("qwen2-tied", tmp_path / "source")
+    packed = pack(source, tmp_path / "packed")
+    model = NativeModel(packed)
+    name, tensor = next((n, t) for n, t in model.tensors.items() if isinstance(t, PackedTensor))
+    placements = {
+        placement: load_weights(model.program, model.tensors, num_threads=2, placement=placement)[
+            name
+        ]
+        for placement in ("mmap", "copy")
+    }
+    with tensor.file.open("r+b") as file:  # a writer through the same page cache
+        file.seek(tensor.offset)
+        old = file.read(1)
+        file.seek(tensor.offset)
+        file.write(bytes([old[0] ^ 1]))
+    first = {p: int(w.packed_bytes()[0]) for p, w in placements.items()}  # type: ignore[union-attr]
+    assert first == {"mmap": old[0] ^ 1, "copy": old[0]}
+
+
+def test_a_head_may_have_a_scheme_of_its_own(tmp_path: Path) -> None:
+    for kind, last in (("llama-mha", "lm_head.weight"),
+                       ("qwen2-tied", "model.embed_tokens.weight")):  # fmt: skip
+        source = make_tiny_model(kind, tmp_path / kind)
+        packed = pack(source, tmp_path / f"{kind}-packed", "w4g64", head_scheme="w8g64")
+        weights = NativeModel(packed).weights
+        schemes = {n: w.scheme for n, w in weights.items() if isinstance(w, NativeMatrix)}
+        assert schemes.pop(last) == "w8g64"
+        assert set(schemes.values()) == {"w4g64"}
+
+
+def test_the_files_are_safetensors_and_every_matrix_is_aligned(tmp_path: Path) -> None:
+    source = make_tiny_model("qwen2-tied", tmp_path / "source")
+    packed = pack(source, tmp_path / "packed", shard_bytes=40_000)
+    model = NativeModel(packed)
+    seen = {}
+    for path in sorted(packed.glob("*.safetensors")):
+        with safetensors.safe_open(path, "numpy") as file:
+            seen |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert len(list(packed.glob("*.safetensors"))) > 2
+    assert seen.keys() == model.weights.keys()
+    for name, weight in model.weights.items():
+        if isinstance(weight, np.ndarray):
+            np.testing.assert_array_equal(seen[name], weight)
+            continue
+        assert seen[name].shape[0] == weight.row_blocks
+        np.testing.assert_array_equal(seen[name].reshape(-1), weight.packed_bytes())
+        tensor = model.tensors[name]
+        assert isinstance(tensor, PackedTensor)
+        assert tensor.offset % 64 == 0
+        assert tensor.mapped().ctypes.data % 64 == 0
+
+
+def test_one_file_and_several_hold_the_same_model(tmp_path: Path) -> None:
+    source = make_tiny_model("llama-llama3-rope", tmp_path / "source", max_shard_size="100KB")
+    whole = pack(source, tmp_path / "whole")
+    parts = pack(source, tmp_path / "parts", shard_bytes=30_000)
+    assert (whole / "model.safetensors").is_file()
+    assert (parts / "model.safetensors.index.json").is_file()
+    assert_same_bits(logits(NativeModel(parts)), logits(NativeModel(whole)))
+
+
+def test_terms_come_along(tmp_path: Path) -> None:
+    source = make_tiny_model("qwen2-tied", tmp_path / "source")
+    (source / "LICENSE").write_text("the terms")
+    assert (pack(source, tmp_path / "packed") / "LICENSE").read_text() == "the terms"
+
+
+def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
+    from farthing.packing import PackOptions, quantize_model
+
+    source = make_tiny_model("gemma2", tmp_path / "source")
+    for threads in (1, 3):
+        options = PackOptions("w4g32", "mse", num_threads=threads)
+        quantize_model(source, tmp_path / str(threads), options)
+    one, three = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "13"
+    )
+    assert one == three

@@ -1,0 +1,281 @@
+"""What ``csrc/quantization`` computes, in plain loops: one float32 operation after another.
+
+The definition of its bits. Written for reading: a group at a time, a column at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+F = np.float32
+LANES = 16
+COARSE, FINE, TURNS = 20, 3, 8
+LONG_GROUP = 128
+
+
+class Lanes:
+    """A sum in 16 lanes, column i in lane i % 16, joined by a fixed tree."""
+
+    def __init__(self) -> None:
+        self.lanes = [F(0)] * LANES
+
+    def add(self, column: int, value: np.float32) -> None:
+        self.lanes[column % LANES] = F(self.lanes[column % LANES] + value)
+
+    def total(self) -> float:
+        a = self.lanes
+        four = [F(F(a[i] + a[i + 4]) + F(a[i + 8] + a[i + 12])) for i in range(4)]
+        return (float(four[0]) + float(four[1])) + (float(four[2]) + float(four[3]))
+
+
+class Uniform:
+    """Levels -2^(bits - 1) .. 2^(bits - 1) - 1."""
+
+    def __init__(self, bits: int) -> None:
+        self.low, self.high = F(-(2 ** (bits - 1))), F(2 ** (bits - 1) - 1)
+        self.range = self.high
+        self.reach = F(2 ** (bits - 1))
+        self.first = {4: 0.66, 5: 0.72, 6: 0.8, 8: 0.88}[bits]
+        self.last = {4: (1.4, 4.0), 5: (1.2, 3.0), 6: (1.1, 2.0), 8: (1.05, 1.5)}[bits]
+
+    def level(self, t: np.float32) -> np.float32:
+        return np.rint(min(max(t, self.low), self.high))
+
+    def code(self, level: np.float32) -> int:
+        return int(level - self.low)
+
+
+class Table:
+    """Levels of a codebook; halfway between two is the lower one."""
+
+    def __init__(self, levels: NDArray[np.int8]) -> None:
+        self.levels = [F(x) for x in levels]
+        self.range = min(-self.levels[0], self.levels[-1])
+        self.reach = F(127)
+        self.first, self.last = 0.66, (1.4, 4.0)
+
+    def level(self, t: np.float32) -> np.float32:
+        middles = [F((a + b) * F(0.5)) for a, b in zip(self.levels, self.levels[1:], strict=False)]
+        return self.levels[sum(t > middle for middle in middles)]
+
+    def code(self, level: np.float32) -> int:
+        return self.levels.index(level)
+
+
+Levels = Uniform | Table
+
+
+@dataclass
+class Fit:
+    product: float
+    square: float
+
+    @property
+    def gain(self) -> float:
+        return self.product * self.product / self.square if self.square else 0.0
+
+    @property
+    def scale(self) -> np.float32:
+        return F(self.product / self.square) if self.square else F(0)
+
+
+def weight_of(x: np.float32, method: str) -> np.float32:
+    """What an error on the value counts for."""
+    return F(abs(x)) if method == "weighted" else F(1)
+
+
+def fit(values: NDArray[np.float32], levels: list[np.float32], method: str) -> Fit:
+    products, squares = Lanes(), Lanes()
+    for i, (x, level) in enumerate(zip(values, levels, strict=True)):
+        weighted = F(weight_of(x, method) * level)
+        products.add(i, F(weighted * x))
+        squares.add(i, F(weighted * level))
+    return Fit(products.total(), squares.total())
+
+
+def error_of(values: NDArray[np.float32], approximations: list[float], method: str) -> float:
+    """Weighted sum of squared differences in double, column after column."""
+    error = 0.0
+    for x, y in zip(values, approximations, strict=True):
+        error += float(weight_of(x, method)) * ((float(x) - y) * (float(x) - y))
+    return error
+
+
+def usable(scale: np.float16) -> bool:
+    return scale != 0 and bool(np.isfinite(scale))
+
+
+def scaled(
+    values: NDArray[np.float32], levels: Levels, method: str
+) -> tuple[list[int], np.float16]:
+    """A group in a scheme of one number: codes and scale."""
+    largest = F(np.abs(values).max())
+    scale = np.float16(F(largest / levels.range))
+    assert np.isfinite(scale)
+    if scale == 0:
+        return [levels.code(levels.level(F(0)))] * len(values), scale
+    if method != "absmax":
+        scale = searched(values, levels, largest, scale, method)
+    return [levels.code(levels.level(F(x / F(scale)))) for x in values], scale
+
+
+def searched(
+    values: NDArray[np.float32],
+    levels: Levels,
+    largest: np.float32,
+    range_scale: np.float16,
+    method: str,
+) -> np.float16:
+    first = F(F(levels.first) * levels.reach)
+    last = F(F(levels.last[len(values) > LONG_GROUP]) * levels.reach)
+    step = F(F(last - first) / F(COARSE - 1))
+    gain, scale, place = 0.0, F(0), F(0)
+
+    def attempt(inverse: np.float32) -> None:
+        nonlocal gain, scale, place
+        factor = F(inverse / largest)
+        tried = fit(values, [levels.level(F(x * factor)) for x in values], method)
+        if tried.gain > gain:
+            gain, scale, place = tried.gain, tried.scale, inverse
+
+    for i in range(COARSE):
+        inverse = F(first + F(F(i) * step))
+        attempt(inverse)
+        attempt(-inverse)
+    middle = place
+    for i in range(-FINE, FINE + 1):
+        if i:
+            attempt(F(middle + F(F(F(i) * step) / F(FINE + 1))))
+
+    def judged(half: np.float16) -> tuple[float, Fit]:
+        chosen = [levels.level(F(x / F(half))) for x in values]
+        error = error_of(values, [float(half) * float(level) for level in chosen], method)
+        return error, fit(values, chosen, method)
+
+    best, best_error = range_scale, judged(range_scale)[0]
+    for turn in range(TURNS):
+        half = to_half(scale)
+        if not usable(half):
+            break
+        error, refit = judged(half)
+        if error < best_error:
+            best, best_error = half, error
+        elif turn:
+            break
+        scale = refit.scale
+    return best
+
+
+SCALES, PLACES = 17, 3
+
+
+def affine(
+    values: NDArray[np.float32], bits: int, method: str
+) -> tuple[list[int], np.float16, np.float16]:
+    """A group in a scheme with a minimum: codes, scale and minimum."""
+    top = F(2**bits - 1)
+    low, high = F(values.min()), F(values.max())
+    span = F(high - low)
+    pair = np.float16(F(span / top)), np.float16(low)
+
+    def codes_of(scale: np.float16, minimum: np.float16) -> list[np.float32]:
+        if scale == 0:
+            return [F(0)] * len(values)
+        return [nearest(F(F(x - F(minimum)) / F(scale)), top) for x in values]
+
+    if pair[0] != 0 and method != "absmax":
+        best, best_error = pair, affine_error(values, codes_of(*pair), *pair, method)
+        line = widest_gain(values, low, span, top, method)
+        for turn in range(TURNS):
+            tried = to_half(F(line[0])), to_half(F(float(low) + line[1]))
+            if not usable(tried[0]) or not np.isfinite(tried[1]):
+                break
+            codes = codes_of(*tried)
+            error = affine_error(values, codes, *tried, method)
+            if error < best_error:
+                best, best_error = tried, error
+            elif turn:
+                break
+            sums = line_sums(values, low, codes, method)
+            if flat(*sums[:3]):
+                break
+            line = line_of(*sums)
+        pair = best
+    return [int(code) for code in codes_of(*pair)], *pair
+
+
+def nearest(t: np.float32, top: np.float32) -> np.float32:
+    return np.rint(min(max(t, F(0)), top))
+
+
+def affine_error(
+    values: NDArray[np.float32],
+    codes: list[np.float32],
+    scale: np.float16,
+    minimum: np.float16,
+    method: str,
+) -> float:
+    approximations = [float(scale) * float(c) + float(minimum) for c in codes]
+    return error_of(values, approximations, method)
+
+
+Sums = tuple[float, float, float, float, float]
+
+
+def line_sums(
+    values: NDArray[np.float32], low: np.float32, codes: list[np.float32], method: str
+) -> Sums:
+    sums = Lanes(), Lanes(), Lanes(), Lanes(), Lanes()
+    for i, (x, code) in enumerate(zip(values, codes, strict=True)):
+        weight, height = weight_of(x, method), F(x - low)
+        weighted = F(weight * code)
+        terms = weight, weighted, F(weighted * code), F(weighted * height), F(weight * height)
+        for lanes, term in zip(sums, terms, strict=True):
+            lanes.add(i, term)
+    n, total_codes, squares, products, heights = (lanes.total() for lanes in sums)
+    return n, total_codes, squares, products, heights
+
+
+def flat(n: float, codes: float, squares: float) -> bool:
+    return n * squares == codes * codes
+
+
+def line_of(
+    n: float, codes: float, squares: float, products: float, heights: float
+) -> tuple[float, float]:
+    scale = (n * products - codes * heights) / (n * squares - codes * codes)
+    return scale, (heights - scale * codes) / n
+
+
+def widest_gain(
+    values: NDArray[np.float32],
+    low: np.float32,
+    span: np.float32,
+    top: np.float32,
+    method: str,
+) -> tuple[float, float]:
+    narrowest = F(0.2) if len(values) > LONG_GROUP else F(0.6)
+    step = F(F(F(1.1) - narrowest) / F(SCALES - 1))
+    gain, line = 0.0, (0.0, 0.0)
+    for i in range(SCALES):
+        share = F(F(1.1) - F(F(i) * step))
+        inverse = F(top / F(share * span))
+        for place in range(PLACES):
+            shift = F(F(F(F(1) - share) * span) * F(F(place) / F(PLACES - 1)))
+            codes = [nearest(F(F(F(x - low) - shift) * inverse), top) for x in values]
+            sums = line_sums(values, low, codes, method)
+            if flat(*sums[:3]):
+                continue
+            candidate = line_of(*sums)
+            tried = candidate[0] * sums[3] + candidate[1] * sums[4]
+            if tried > gain:
+                gain, line = tried, candidate
+    return line
+
+
+def to_half(value: np.float32) -> np.float16:
+    with np.errstate(over="ignore"):
+        return np.float16(value)
