@@ -34,7 +34,8 @@ FARTHING_INLINE void opaque(float& x) { __asm__ volatile("" : "+x"(x)); }
 #if defined(__AVX512F__)
 FARTHING_INLINE void opaque(__m512i& x) { __asm__ volatile("" : "+v"(x)); }
 FARTHING_INLINE void opaque(__m512& x) { __asm__ volatile("" : "+v"(x)); }
-#elif defined(__AVX2__)
+#endif
+#if defined(__AVX2__)
 FARTHING_INLINE void opaque(__m256i& x) { __asm__ volatile("" : "+x"(x)); }
 FARTHING_INLINE void opaque(__m256& x) { __asm__ volatile("" : "+x"(x)); }
 #endif
