@@ -1,0 +1,28 @@
+"""What every program in this folder measures, and the options they share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+PREFILL = 512
+DEPTH = 64
+NEW_TOKENS = 48
+
+
+def prompt(length: int, first: int) -> list[int]:
+    """Token ids without meaning, other ones for each ``first``."""
+    return [(7919 * (i + 31 * first)) % 150_000 for i in range(length)]
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    """The command line: a model, threads and batch sizes."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--batch", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 16, 32]
+    )
+    return parser.parse_args()
