@@ -1,10 +1,12 @@
 """Each family with quantized weights: wherever a program multiplies, activations are int8.
 
-A family whose blocks read something else than a norm's output takes another path there.
+A family whose blocks read something else than a norm's output takes another path there. Codes are
+integers in the one scheme, indices into a codebook in the other.
 """
 
 from __future__ import annotations
 
+import gguf
 import numpy as np
 import pytest
 
@@ -25,15 +27,32 @@ FAMILIES = [
     ("olmo2", "olmo2"),
     ("granite", "granite"),
 ]
+SCHEMES = ("Q8_0", "IQ4_NL")
+CASES = [
+    pytest.param((scheme, *family), id=f"{family[0]} {scheme}")
+    for scheme in SCHEMES
+    for family in FAMILIES
+]
 TOKENS = np.random.default_rng(3).integers(4, 331, 60).tolist()
 
 
-@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family[0])
+@pytest.fixture(scope="module", params=CASES)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> NativeModel:
-    kind, architecture = request.param
+    scheme, kind, architecture = request.param
     directory = make_tiny_model(kind, tmp_path_factory.mktemp("tiny"))
     file = directory / "model.gguf"
-    return NativeModel(write_gguf(kind, directory, file, "Q8_0", architecture=architecture))
+    return NativeModel(write_gguf(kind, directory, file, scheme, architecture=architecture))
+
+
+def test_weights_are_what_the_gguf_package_reads(model: NativeModel) -> None:
+    """So the truth below is that of the file."""
+    tensors = {t.name: t for t in gguf.GGUFReader(model.checkpoint.path).tensors}
+    for ours, theirs in (("model.layers.0.mlp.down_proj.weight", "blk.0.ffn_down.weight"),
+                         ("model.norm.weight", "output_norm.weight")):  # fmt: skip
+        stored = tensors[theirs]
+        np.testing.assert_array_equal(
+            model.tensors[ours].dequantize(), gguf.dequantize(stored.data, stored.tensor_type)
+        )
 
 
 def test_logits_err_as_int8_activations_do_and_no_more(model: NativeModel) -> None:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from farthing.config import ModelConfig
 from farthing.program.rope import longrope_magnitude
+from farthing.quantization import scheme as find_scheme
+from farthing.quantization.rounding import round_weights
 from support.tiny_models import KINDS
 
 INTERLEAVED = ("llama", "mistral3", "smollm3", "granite")
@@ -44,12 +46,24 @@ def write_gguf(
         stored = np.ascontiguousarray(values, np.float32)
         fits = stored.ndim == 2 and stored.shape[1] % gguf.GGML_QUANT_SIZES[wanted][0] == 0
         dtype = wanted if fits else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(name, gguf.quantize(stored, dtype), raw_dtype=dtype)
+        writer.add_tensor(name, quantized(stored, dtype), raw_dtype=dtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return file
+
+
+def quantized(values: NDArray[np.float32], dtype: gguf.GGMLQuantizationType) -> NDArray[np.generic]:
+    """The blocks of ``values``, from the ``gguf`` package where it can make them."""
+    if dtype is not gguf.GGMLQuantizationType.IQ4_NL:
+        made: NDArray[np.generic] = gguf.quantize(values, dtype)
+        return made
+    rounded = round_weights(values, find_scheme("iq4_nl"), "mse")
+    rows, groups = rounded.scales.shape
+    low, high = np.split(rounded.codes.reshape(rows, groups, 32), 2, axis=2)
+    scales = rounded.scales[..., None].view(np.uint8)
+    return np.concatenate([scales, low | high << 4], axis=2).reshape(rows, -1)
 
 
 def interleave(weights: NDArray[np.generic], num_heads: int) -> NDArray[np.generic]:
