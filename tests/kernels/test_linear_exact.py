@@ -188,51 +188,6 @@ def test_a_nan_or_infinity_reaches_every_output_of_its_row_and_no_other(
     assert np.delete(finite, [2, 4], axis=0).all()
 
 
-def extreme_rows(scheme: str, rows: int, cols: int, byte: int) -> NDArray[np.uint8]:
-    """Every code and sub-scale byte the same; scales one."""
-    one = np.array([1], np.float16).view(np.uint8)
-    if scheme in numerics.CODE_SCHEMES:
-        most = (1 << numerics.CODE_SCHEMES[scheme].bits) - 1
-        halves = (numerics.row_bytes(scheme, cols) - cols) // 2
-        row = np.concatenate([np.full(cols, byte & most, np.uint8), np.tile(one, halves)])
-        return np.tile(row, (rows, 1))
-    blocks = np.full(
-        (rows, cols // numerics.BLOCK_COLS[scheme], numerics.BLOCK_BYTES[scheme]), byte, np.uint8
-    )
-    for offset in numerics.HALF_FIELDS[scheme]:
-        blocks[..., offset : offset + 2] = one
-    return blocks.reshape(rows, -1)
-
-
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("scheme", numerics.INTEGER_SCHEMES)
-def test_sixteen_bit_sums_hold_the_extremes(scheme: str, isa: str) -> None:
-    cols = 512
-    signs = np.ones((6, cols), np.float32)
-    signs[1] = -1
-    signs[2, ::2] = -1  # one of each pair
-    signs[3, ::4] = -1
-    signs[4, : cols // 2] = -1
-    signs[5, 1:] = 0
-    x = signs * np.float32(3)
-    codes, _ = numerics.quantize(x, numerics.activation_group(scheme))
-    assert {-127, 127} <= set(codes.flatten().tolist())
-    most = 0
-    for byte in (0xFF, 0x00, 0x80, 0x7F, 0x0F, 0xF0):
-        raw = extreme_rows(scheme, 16, cols, byte)
-        weights = numerics.decode(scheme, raw, cols).codes
-        most = max(most, int(np.abs(weights).max()))
-        m = matrix(scheme, raw, cols)
-        want = numerics.linear(scheme, raw, x)
-        for count in (1, 6, 72):  # as many tokens as the unpacking path takes, too
-            got = _native.linear(m, np.resize(x, (count, cols)), isa)
-            assert_same_bits(got, np.resize(want, (count, 16)))
-    bits = int(scheme[1]) if scheme[0] in "qw" else 8
-    minimum = scheme in ("q4_1", "q5_1", "q4_k", "q5_k") or scheme.endswith("m")
-    top = (1 << bits) - 1 if minimum else 127 if scheme[0] in "in" else 1 << (bits - 1)
-    assert most == top
-
-
 @pytest.mark.parametrize("isa", ISAS)
 def test_a_codebook_of_any_values_is_served(isa: str) -> None:
     rng = np.random.default_rng(12)
