@@ -40,6 +40,12 @@ def reference_weights(model: NativeModel) -> tuple[Weights, Weights]:
     def exact(name: str) -> NDArray[np.floating]:
         return model.tensors[name].dequantize()
 
+    return exact, rounding_inputs(model, exact)
+
+
+def rounding_inputs(model: NativeModel, exact: Weights) -> Weights:
+    """The weights ``exact`` for products that round their input as ``model`` is served."""
+
     def rounding(name: str) -> NDArray[np.floating]:
         weight: NativeWeight = model.weights[name]
         if isinstance(weight, np.ndarray) or not weight.activation_group:
@@ -48,7 +54,7 @@ def reference_weights(model: NativeModel) -> tuple[Weights, Weights]:
         matrix.group = weight.activation_group
         return matrix
 
-    return exact, rounding
+    return rounding
 
 
 def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.float64]:
