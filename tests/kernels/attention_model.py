@@ -28,7 +28,11 @@ class Stored(NamedTuple):
 
     def until(self, end: int) -> Stored:
         """The tokens before ``end``."""
-        return Stored(*(None if x is None else x[:end] for x in self))
+        return self.at(np.s_[:end])
+
+    def at(self, tokens: slice | NDArray[np.int64]) -> Stored:
+        """Some tokens, in that order."""
+        return Stored(*(None if x is None else x[tokens] for x in self))
 
     def doubles(self) -> tuple[Doubles, Doubles]:
         """The numbers they stand for."""

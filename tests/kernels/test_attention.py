@@ -9,7 +9,6 @@ from .attention_model import (
     BLOCK,
     SPAN,
     Cache,
-    Stored,
     codes_and_scales,
     exact_order,
     plain,
@@ -147,25 +146,24 @@ def test_a_window_may_leave_a_span_within_a_tile(isa: str) -> None:
         assert same_bits(whole[position - begin], expected)
 
 
-def test_a_regrouped_reduction_has_other_bits() -> None:
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+def test_a_regrouped_reduction_has_other_bits(isa: str, kv_type: str) -> None:
     """What the tests above would catch: the same attention, each step in another order."""
     q, k, v = case(48, 1, 4, 64, seed=3)
-    cache = Cache(BEST, "f32", k, v).store()
+    cache = Cache(isa, kv_type, k, v).store()
     ours = cache.attend(q[-1:].copy(), 47)[0]
-    assert same_bits(ours, exact_order(q[-1], Stored(k[:, 0], v[:, 0]), 0))
+    stored = cache.stored()
+    assert same_bits(ours, exact_order(q[-1], stored, 0))
     # Dimensions reversed: only the order of each score's chain differs.
-    turned = exact_order(
-        np.ascontiguousarray(q[-1][:, ::-1]),
-        Stored(np.ascontiguousarray(k[:, 0, ::-1]), v[:, 0]),
-        0,
-    )
+    turned = stored._replace(k=np.ascontiguousarray(stored.k[:, ::-1]))
+    by_dimensions = exact_order(np.ascontiguousarray(q[-1][:, ::-1]), turned, 0)
     # Tokens of each block reversed: only the order of the sums over tokens differs.
-    order = np.arange(48).reshape(-1, BLOCK)[:, ::-1].reshape(-1)
-    mirrored = exact_order(q[-1], Stored(k[order, 0], v[order, 0]), 0)
+    mirrored = np.arange(48).reshape(-1, BLOCK)[:, ::-1].reshape(-1)
     # Blocks in another order: the running maximum and its rescaling differ.
-    late = np.roll(np.arange(48), BLOCK)
-    rolled = exact_order(q[-1], Stored(k[late, 0], v[late, 0]), 0)
-    for regrouped in (turned, mirrored, rolled):
+    rolled = np.roll(np.arange(48), BLOCK)
+    by_tokens = [exact_order(q[-1], stored.at(order), 0) for order in (mirrored, rolled)]
+    for regrouped in (by_dimensions, *by_tokens):
         assert not same_bits(ours, regrouped)
         assert np.abs(ours - regrouped).max() < 1e-5  # the same result, to rounding
 
