@@ -1,7 +1,7 @@
 """Contexts of more than two spans: the same bits however they are cut and who computes what.
 
-A step of few rows shares the spans of a context out among the threads. All logits of the last rows
-are compared with those of a pass by one thread, which shares nothing out.
+A step of few rows shares the spans of a context out among the threads. All logits are compared with
+those of passes by one thread, which shares nothing out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.tiny_models import KINDS, make_model
 KV_DTYPES: tuple[KvDtype, ...] = ("fp16", "int8", "fp32")
 SPAN = 1024
 LENGTH = 2 * SPAN + 90
-LAST = 6  # rows whose logits are compared
+LAST = 6  # rows that are computed again and again
 # The second with a window that begins inside the first span, and with a softcap of the scores.
 MODELS = {
     "qwen2": replace(KINDS["qwen2"], num_layers=2, context_length=4096),
@@ -37,13 +37,14 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model whose cache holds a long sequence, and the logits of its last rows."""
+    """A model whose cache holds a long sequence, and its logits."""
 
     model: NativeModel
     kv_dtype: KvDtype
     tokens: list[int]
     filled: NativeRun
     table: list[int]
+    before: Logits  # (LENGTH - LAST, vocab)
     whole: Logits  # (LAST, vocab), by one thread in one pass
 
     def run(self, **options: object) -> NativeRun:
@@ -70,12 +71,13 @@ def case(request: pytest.FixtureRequest, model: NativeModel) -> Case:
     tokens = np.random.default_rng(3).integers(0, model.config.vocab_size, LENGTH).tolist()
     filled = model.run(kv_dtype=request.param, tokens=LENGTH + 512, num_threads=1)
     table = list(filled.new_sequence(LENGTH))
+    before = []
     for start in range(0, LENGTH - LAST, 512):
         piece = tokens[start : min(start + 512, LENGTH - LAST)]
-        filled.step([SequenceRows(piece, start, table, logits=0)])
+        before += filled.step([SequenceRows(piece, start, table, logits=len(piece))])
     rows = SequenceRows(tokens[-LAST:], LENGTH - LAST, table, logits=LAST)
     (whole,) = filled.step([rows])
-    return Case(model, request.param, tokens, filled, table, whole)
+    return Case(model, request.param, tokens, filled, table, np.concatenate(before), whole)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 64])
@@ -88,6 +90,15 @@ def test_decoding_gives_the_bits_of_one_pass(case: Case, num_threads: int) -> No
 @pytest.mark.parametrize("isa", _native.supported_isas())
 def test_every_instruction_set_gives_the_same_bits(case: Case, isa: str) -> None:
     assert_same_bits(case.last(case.run(isa=isa, num_threads=2), 3), case.whole)
+
+
+@pytest.mark.parametrize(("num_threads", "chunk"), [(3, 300), (64, 77)])
+def test_the_whole_context_anew_gives_the_same_bits(
+    case: Case, num_threads: int, chunk: int
+) -> None:
+    run = case.model.run(kv_dtype=case.kv_dtype, num_threads=num_threads, tokens=LENGTH + 16)
+    logits = run.logits(case.tokens, chunk)
+    assert_same_bits(logits, np.concatenate([case.before, case.whole]))
 
 
 def test_neighbours_long_and_short_do_not_matter(case: Case) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from farthing import _native
+from farthing.program.native import KvDtype
 from farthing.program.step import SequenceRows
 from support.native_runs import NativeModel, assert_same_bits
 from support.tiny_adapters import make_tiny_adapter
@@ -153,15 +154,36 @@ def test_the_cache_type_shows_in_the_bits(model: NativeModel, tokens: list[int])
     assert half_error < codes_error < full.std()
 
 
-@pytest.mark.parametrize("num_threads", [1, 3])
-@pytest.mark.parametrize("isa", _native.supported_isas())
-def test_an_int8_cache_gives_the_same_bits_in_any_chunks(
-    model: NativeModel, tokens: list[int], num_threads: int, isa: str
-) -> None:
+@pytest.fixture(scope="module", params=["int8", "fp32"])
+def other_cache(
+    request: pytest.FixtureRequest, model: NativeModel, tokens: list[int]
+) -> tuple[KvDtype, list[int], np.ndarray]:
+    """A type of the cache, tokens, and their logits."""
     part = tokens[:20] if model.config.num_layers > 8 else tokens  # scalar code is slow
-    whole = model.run(kv_dtype="int8").logits(part)
-    run = model.run(kv_dtype="int8", isa=isa, num_threads=num_threads, seed=4)
+    return request.param, part, model.run(kv_dtype=request.param).logits(part)
+
+
+@pytest.mark.parametrize("num_threads", [3, 64])
+@pytest.mark.parametrize("isa", _native.supported_isas())
+def test_other_caches_give_the_same_bits_in_any_chunks(
+    model: NativeModel,
+    other_cache: tuple[KvDtype, list[int], np.ndarray],
+    num_threads: int,
+    isa: str,
+) -> None:
+    kv_dtype, part, whole = other_cache
+    run = model.run(kv_dtype=kv_dtype, isa=isa, num_threads=num_threads, seed=4)
     assert_same_bits(run.logits(part, 9), whole)
+
+
+def test_other_caches_give_the_same_bits_in_a_batch(
+    model: NativeModel, other_cache: tuple[KvDtype, list[int], np.ndarray]
+) -> None:
+    kv_dtype, part, whole = other_cache
+    for chunk in (1, 23):
+        run = model.run(kv_dtype=kv_dtype, seed=5)
+        batch = [part[:7], part[::-1], part, part[3:]]
+        assert_same_bits(run.batched_logits(batch, chunk)[2], whole)
 
 
 @pytest.mark.slow
