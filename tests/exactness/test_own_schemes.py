@@ -47,6 +47,11 @@ TOKENS = np.random.default_rng(21).integers(0, ODD.vocab_size, 37).tolist()
 ISAS = _native.supported_isas()
 
 
+def part_for(isa: str) -> list[int]:
+    """How many of the tokens an instruction set computes: scalar code is slow."""
+    return TOKENS[:17] if isa == "scalar" else TOKENS
+
+
 def test_every_scheme_is_here() -> None:
     families = {"w4": "32 64 128 row 32m 64m 128m", "w5": "16 32 64 128 row 32m",
                 "w6": "16 32 64 128 row", "w8": "16 32 64 128 row", "nf4": "32 64 128"}  # fmt: skip
@@ -88,17 +93,21 @@ def whole(model: NativeModel) -> Logits:
 def test_threads_pieces_and_instruction_sets_do_not_show_in_the_bits(
     model: NativeModel, whole: Logits, isa: str
 ) -> None:
+    part = part_for(isa)
     for num_threads, chunk in ((1, None), (2, 16), (3, 7), (4, 1), (64, 7)):
-        assert_same_bits(model.run(isa=isa, num_threads=num_threads).logits(TOKENS, chunk), whole)
+        logits = model.run(isa=isa, num_threads=num_threads).logits(part, chunk)
+        assert_same_bits(logits, whole[: len(part)])
 
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_neighbours_do_not_show_in_the_bits(model: NativeModel, whole: Logits, isa: str) -> None:
-    """Up to 39 rows a pass: tiles of all sizes, and more tokens than are served unpacking."""
+    """Up to 39 rows a pass: tiles of all sizes, codes unpacked in registers and beforehand."""
+    part = part_for(isa)
     for rows, length, chunk in ((2, 37, 23), (12, 2, 1), (39, 1, 1)):
-        neighbours = [(TOKENS[i:] + TOKENS[:i])[:length] for i in range(1, rows)]
+        neighbours = [(TOKENS[i:] + TOKENS[:i])[: min(length, len(part))] for i in range(1, rows)]
         run = model.run(isa=isa, seed=rows)
-        assert_same_bits(run.batched_logits([TOKENS, *neighbours], chunk)[0], whole)
+        logits = run.batched_logits([part, *neighbours], chunk)[0]
+        assert_same_bits(logits, whole[: len(part)])
 
 
 @pytest.mark.parametrize("kv_dtype", ["int8", "fp32"])
@@ -106,7 +115,8 @@ def test_other_caches_give_the_same_bits_too(model: NativeModel, kv_dtype: KvDty
     whole = model.run(kv_dtype=kv_dtype).logits(TOKENS)
     for isa in ISAS:
         run = model.run(kv_dtype=kv_dtype, isa=isa, num_threads=3)
-        assert_same_bits(run.logits(TOKENS, 9), whole)
+        part = part_for(isa)
+        assert_same_bits(run.logits(part, 9), whole[: len(part)])
 
 
 def test_copied_weights_give_the_bits_of_mapped_ones(model: NativeModel, whole: Logits) -> None:
@@ -176,10 +186,11 @@ def test_groups_added_in_another_order_show_in_the_bits(
             values_of(other.weights[name]), turn_groups(name, values_of(weight))
         )
     for isa in ISAS:
-        logits, regrouped = (m.run(isa=isa).logits(TOKENS) for m in (one, other))
+        part = part_for(isa)
+        logits, regrouped = (m.run(isa=isa).logits(part) for m in (one, other))
         with pytest.raises(AssertionError):
             assert_same_bits(regrouped, logits)
-        assert_same_bits(one.run(isa=isa, seed=5).logits(TOKENS, 9), logits)
+        assert_same_bits(one.run(isa=isa, seed=5).logits(part, 9), logits)
 
 
 def values_of(weight: NativeWeight) -> NDArray[np.float32]:
