@@ -11,11 +11,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from farthing.errors import FarthingError, InvalidParameterError, UnsupportedOperationError
+from farthing.errors import (
+    FarthingError,
+    InvalidParameterError,
+    ModelFormatError,
+    UnsupportedOperationError,
+)
 from farthing.packing import PackOptions, quantize_model
 from farthing.packing.quantize import PackProgress
 from support.packing import pack
@@ -214,6 +222,54 @@ def test_a_disk_without_room_is_seen_first(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=16 << 20))
     with pytest.raises(FarthingError, match="needs 16 MiB more on its disk, which has 16 MiB"):
         pack(source, tmp_path / "packed")
+    assert names(tmp_path) == ["fits"]
+
+
+def test_an_unfinished_model_stays_where_the_disk_has_no_room_for_the_rest(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "packed"
+    with pytest.raises(Stopped):
+        quantize_model(source, target, OPTIONS, stop_after(5))
+    usage = shutil.disk_usage(tmp_path)
+    with monkeypatch.context() as small:
+        small.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
+        with pytest.raises(FarthingError, match="more on its disk"):
+            quantize_model(source, target, OPTIONS)
+    assert resume(source, target)[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "scheme", "words"),
+    [
+        ("model.layers.2.mlp.down_proj.weight", np.nan, "w4g32", "a NaN or an infinity"),
+        ("model.layers.2.mlp.down_proj.weight", 1e9, "w4g32", "does not fit fp16"),
+        ("model.layers.2.mlp.down_proj.weight", 1e9, "f16", "does not fit f16"),
+        ("model.norm.weight", np.inf, "w4g32", "a NaN or an infinity"),
+    ],
+)
+def test_a_model_that_cannot_be_packed_leaves_nothing(
+    name: str, value: float, scheme: str, words: str, source: Path, tmp_path: Path
+) -> None:
+    own = shutil.copytree(source, tmp_path / "source")
+    tensors = load_file(own / "model.safetensors")
+    tensors[name].flat[3] = value
+    save_file(tensors, own / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelFormatError, match=words):
+        pack(own, tmp_path / "packed", scheme)
+    assert names(tmp_path) == ["source"]
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, data: memoryview, offset: int) -> int:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(OSError, match="File too large") as caught:
+        pack(source, tmp_path / "packed")
+    assert caught.value.filename == str(tmp_path / "packed.partial" / "model" / "model.safetensors")
 
 
 def test_nothing_is_written_over_the_source(source: Path, tmp_path: Path) -> None:
@@ -263,6 +319,29 @@ def test_a_stopped_replacement_leaves_the_old_model(source: Path, tmp_path: Path
     with pytest.raises(Stopped):
         quantize_model(source, target, options, stop_after(3))
     assert files(target) == old
+    # And by a run that may not replace it, before any work is done for nothing.
+    target.rename(partial_of(target) / "replaced")
+    with pytest.raises(InvalidParameterError, match="exists already; --force replaces it"):
+        quantize_model(source, target, replace(options, force=False), stop_after(0))
+    assert files(target) == old
+
+
+def test_a_replacement_that_ended_while_it_cleaned_up_can_be_made_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(path: Path, *, ignore_errors: bool = False) -> None:
+        if path == partial_of(target):
+            raise Stopped
+
+    target = pack(source, tmp_path / "packed", "w8g32")
+    options = replace(OPTIONS, force=True)
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", stop)
+        with pytest.raises(Stopped):
+            quantize_model(source, target, options)
+    assert (partial_of(target) / "replaced").is_dir()
+    assert quantize_model(source, target, options).path == target
+    assert names(tmp_path) == ["packed"]
 
 
 def test_what_has_got_there_meanwhile_is_not_replaced(source: Path, tmp_path: Path) -> None:
@@ -274,6 +353,12 @@ def test_what_has_got_there_meanwhile_is_not_replaced(source: Path, tmp_path: Pa
 
     with pytest.raises(OSError, match="not empty"):
         quantize_model(source, target, OPTIONS, PackProgress(bytes=interfere))
+    assert files(target) == {"thesis.txt": b"the only copy"}
+    with pytest.raises(InvalidParameterError, match="exists and is no packed model"):
+        quantize_model(source, target, replace(OPTIONS, force=True))
+    shutil.rmtree(target)
+    with pytest.raises(InvalidParameterError, match="exists and is no packed model"):
+        quantize_model(source, target, replace(OPTIONS, force=True), PackProgress(bytes=interfere))
     assert files(target) == {"thesis.txt": b"the only copy"}
 
 

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from farthing.errors import FarthingError, InvalidParameterError
+from farthing.errors import FarthingError, InvalidParameterError, ModelFormatError
 from farthing.models.checkpoint.packed_manifest import MANIFEST
 from farthing.packing.shards import Shard
 
@@ -73,6 +73,8 @@ class PartialFolder:
         needed = sum(shard.nbytes for shard in self._shards) - self.done_bytes + _SPARE
         free = shutil.disk_usage(self.path).free
         if free < needed:
+            if not self.done:
+                shutil.rmtree(self.path)
             raise FarthingError(
                 f"{self._target}: needs {_mib(needed)} more on its disk, which has {_mib(free)}"
             )
@@ -94,14 +96,17 @@ class PartialFolder:
     def finish(self) -> None:
         """Puts the model, now whole, in the target's place; with force, one that is there goes.
 
-        Raises :class:`OSError` if something has got there meanwhile.
+        Raises :class:`OSError` or :class:`InvalidParameterError` if something else has got there
+        meanwhile.
         """
         expected = {shard.file_name: shard.nbytes for shard in self._shards}
         for name, size in expected.items():
             os.truncate(self._model / name, size)
         for path in [*self._model.iterdir(), self._model]:
             _sync(path)
-        if self._force and self._target.exists():
+        if self._force and os.path.lexists(self._target):
+            check_target(self._target, [], force=True)
+            shutil.rmtree(self.path / "replaced", ignore_errors=True)  # of a run that ended here
             self._target.rename(self.path / "replaced")
         self._model.rename(self._target)
         _sync(self._target.parent)
@@ -120,23 +125,28 @@ def partial_folder(
 ) -> Iterator[PartialFolder]:
     """The folder for ``target``, with what an earlier run of the same ``settings`` left in it.
 
-    It stays behind when the body is interrupted or fails, but for a full disk: then it goes. Raises
-    :class:`FarthingError` if another process is at it, if something else stands in its place, or if
-    the disk is full.
+    It stays behind when the body is interrupted or fails, but for a full disk and for a model that
+    cannot be packed: then it goes. Raises :class:`FarthingError` if another process is at it, if
+    something else stands in its place, or if the disk is full.
     """
     folder = target.with_name(target.name + ".partial")
     wanted = (json.dumps(settings, indent=1, sort_keys=True) + "\n").encode()
     with _full_disk(target, folder), _locked(folder):
         if (folder / "replaced").exists() and not target.exists():
             (folder / "replaced").rename(target)  # a run ended between the two renames
+            check_target(target, [], force=force)
         known = folder / "settings.json"
         if not known.is_file() or known.read_bytes() != wanted:
             _clear(folder, known)
             known.write_bytes(wanted)
         partial = PartialFolder(target, folder, shards, force=force)
         partial.resume()
-        partial.check_space()
-        yield partial
+        try:
+            partial.check_space()
+            yield partial
+        except ModelFormatError:  # the next run would meet it again
+            shutil.rmtree(folder)
+            raise
 
 
 def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:
@@ -228,6 +238,8 @@ def _write_at(path: Path, offset: int, data: bytes | memoryview) -> None:
             count = os.pwrite(fd, view[: 1 << 30], offset)
             offset += count
             view = view[count:]
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(fd)
 
