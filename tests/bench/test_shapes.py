@@ -47,8 +47,15 @@ def test_a_shape_may_be_given_in_numbers() -> None:
         ("depth=2", "'depth' is not one of layers, hidden"),
         ("layers=0", "layers must be a whole number from 1 to"),
         ("layers=x", "layers must be a whole number"),
+        ("layers=1025", "layers must be a whole number from 1 to 1024"),
+        ("layers=" + "9" * 5000, "layers must be a whole number from 1 to 1024"),
+        ("layers=²", "layers must be a whole number"),
         ("layers=1,hidden=64,intermediate=9,heads=4,kv_heads=3,vocab=9", "4 heads cannot share 3"),
         ("layers=1,hidden=60,intermediate=9,heads=4,kv_heads=2,vocab=9", "head_dim=15 must be a"),
+        (
+            "layers=1,hidden=8192,intermediate=9,heads=1,kv_heads=1,vocab=9",
+            "head_dim=8192 must be a multiple of 16, at most 4096",
+        ),
     ],
 )
 def test_what_is_no_shape_is_refused(text: str, message: str) -> None:

@@ -190,6 +190,8 @@ def test_compare_prints_ratios(farthing: CommandLine, tiny_model: str, tmp_path:
         (("batch", "--shape", SHAPE, "--batch", "0"), "--batch '0': must be whole numbers from 1"),
         (("context", "--shape", SHAPE, "--context", ""), "--context '': must be whole numbers"),
         (("kernels", "--rows", "-1"), "--rows '-1': must be whole numbers"),
+        (("kernels", "--rows", "9" * 5000), "must be whole numbers from 1 to 8192"),
+        (("kernels", "--shape-matrix", "1," + "9" * 5000), "must be outputs and inputs"),
         (("kernels", "--scheme", "q4_0,"), "--scheme '': must be one of"),
         (("kernels", "--shape-matrix", "64"), "--shape-matrix '64': must be outputs and inputs"),
         (("kernels", "--scheme", "q4_0,q9"), "--scheme 'q9': must be one of"),

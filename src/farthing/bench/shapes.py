@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from farthing.config import ModelConfig, Rope
 from farthing.errors import InvalidParameterError
+from farthing.models.checkpoint import limits
 
 _QWEN2_5 = MappingProxyType(  # Qwen2.5 technical report (Yang et al. 2024), table 1, and configs
     {
@@ -21,7 +22,18 @@ _QWEN2_5 = MappingProxyType(  # Qwen2.5 technical report (Yang et al. 2024), tab
 NAMES = tuple(name.upper() for name in _QWEN2_5)
 """The shapes that have a name."""
 
-_FIELDS = ("layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim", "vocab")
+_MOST = MappingProxyType(  # as of the models that can be opened
+    {
+        "layers": limits.MAX_LAYERS,
+        "hidden": limits.MAX_WIDTH,
+        "intermediate": limits.MAX_WIDTH,
+        "heads": limits.MAX_HEADS,
+        "kv_heads": limits.MAX_HEADS,
+        "head_dim": limits.MAX_HEAD_DIM,
+        "vocab": limits.MAX_VOCABULARY,
+    }
+)
+_FIELDS = tuple(_MOST)
 _CONTEXT = 131_072
 
 
@@ -47,11 +59,12 @@ def parse_shape(text: str) -> ModelConfig:
         if name not in _FIELDS or name in given:
             problem = "twice" if name in given else f"not one of {', '.join(_FIELDS)}"
             raise InvalidParameterError(f"--shape {text!r}: {name!r} is {problem}")
-        if not value.strip().isdecimal() or not 1 <= int(value) <= 1 << 20:
+        number = whole_number(value.strip(), 1, _MOST[name])
+        if number is None:
             raise InvalidParameterError(
-                f"--shape {text!r}: {name} must be a whole number from 1 to {1 << 20}"
+                f"--shape {text!r}: {name} must be a whole number from 1 to {_MOST[name]}"
             )
-        given[name] = int(value)
+        given[name] = number
     missing = [name for name in _FIELDS if name not in given and name != "head_dim"]
     if missing:
         raise InvalidParameterError(f"--shape {text!r}: {', '.join(missing)} missing")
@@ -60,11 +73,24 @@ def parse_shape(text: str) -> ModelConfig:
         raise InvalidParameterError(
             f"--shape {text!r}: {given['heads']} heads cannot share {given['kv_heads']} kv_heads"
         )
-    if given["head_dim"] % 16:
+    if given["head_dim"] % 16 or given["head_dim"] > limits.MAX_HEAD_DIM:
         raise InvalidParameterError(
-            f"--shape {text!r}: head_dim={given['head_dim']} must be a multiple of 16"
+            f"--shape {text!r}: head_dim={given['head_dim']} must be a multiple of 16, at most "
+            f"{limits.MAX_HEAD_DIM}"
         )
     return _config(*(given[name] for name in _FIELDS), tied=True)
+
+
+def whole_number(text: str, least: int, most: int) -> int | None:
+    """The number of ``text``, None unless it is a whole one from ``least`` to ``most``.
+
+    However many digits there are: ``int`` refuses some thousands of them by an error of its own.
+    """
+    digits = text.lstrip("0") or "0"
+    if not text.isdecimal() or len(digits) > len(str(most)):
+        return None
+    number = int(digits)
+    return number if least <= number <= most else None
 
 
 def _config(

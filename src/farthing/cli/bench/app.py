@@ -93,14 +93,15 @@ def kernels(
 
 
 def _matrix_shape(text: str) -> tuple[int, int]:
+    from farthing.bench.shapes import whole_number
     from farthing.errors import InvalidParameterError
 
-    numbers = [part.strip() for part in text.split(",")]
-    if len(numbers) != 2 or not all(n.isdecimal() and 1 <= int(n) <= 1 << 20 for n in numbers):
-        raise InvalidParameterError(
-            f"--shape-matrix {text!r}: must be outputs and inputs, such as 4864,896"
-        )
-    return int(numbers[0]), int(numbers[1])
+    match [whole_number(part.strip(), 1, 1 << 20) for part in text.split(",")]:
+        case [int(outputs), int(inputs)]:
+            return outputs, inputs
+    raise InvalidParameterError(
+        f"--shape-matrix {text!r}: must be outputs and inputs, such as 4864,896"
+    )
 
 
 @app.command("prefill")

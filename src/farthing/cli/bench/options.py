@@ -12,7 +12,7 @@ from farthing.errors import InvalidParameterError
 OptionalModel = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]",
+        metavar="MODEL",
         help=MODEL_HELP + " Or give --shape.",
         autocompletion=complete_model,
         show_default=False,
@@ -24,7 +24,8 @@ Shape = Annotated[
         "--shape",
         metavar="NAME|NUMBERS",
         help="Random weights instead of a model: 0.5B, 1.5B, 3B, 7B or 14B as Qwen2.5 has them, or "
-        "layers=N,hidden=N,intermediate=N,heads=N,kv_heads=N,vocab=N.",
+        "numbers such as layers=4,hidden=512; intermediate, heads, kv_heads and vocab are needed "
+        "too, head_dim is hidden / heads if not given.",
         show_default=False,
     ),
 ]
@@ -80,9 +81,15 @@ def counts(option: str, text: str, *, least: int = 1, most: int = 1 << 20) -> li
 
     Raises :class:`InvalidParameterError` naming the option.
     """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and least <= int(part) <= most for part in parts):
-        raise InvalidParameterError(
-            f"{option} {text!r}: must be whole numbers from {least} to {most}, separated by commas"
-        )
-    return list(dict.fromkeys(int(part) for part in parts))
+    from farthing.bench.shapes import whole_number
+
+    numbers: dict[int, None] = {}  # each once, in their order
+    for part in text.split(","):
+        number = whole_number(part.strip(), least, most)
+        if number is None:
+            raise InvalidParameterError(
+                f"{option} {text!r}: must be whole numbers from {least} to {most}, separated by "
+                "commas"
+            )
+        numbers[number] = None
+    return list(numbers)
