@@ -34,6 +34,14 @@ def test_what_is_no_text_is_refused_by_name(tmp_path: Path, content: bytes, prob
     assert str(file) in str(caught.value)
 
 
+def test_a_text_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError) as caught:
+        read_text(tmp_path)
+    assert caught.value.filename == str(tmp_path)
+    with pytest.raises(OSError, match="Input/output error: '/proc/self/mem'"):  # opens, yet is none
+        read_text(Path("/proc/self/mem"))
+
+
 def test_the_largest_text_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "text"
     file.write_bytes(b"a" * MAX_TEXT_BYTES)

@@ -62,6 +62,8 @@ def test_a_row_scheme_has_one_scale_a_row() -> None:
         ("f16", {}, "'f16' is not codes with one level"),
         ("mxfp4", {}, "'mxfp4' is not codes with one level"),
         ("w9g64", {}, "no storage scheme is called 'w9g64'"),
+        ("w4g64", {"codes": [[0] * 100] * 3}, "codes must be an array, not list"),
+        ("w4g64", {"scales": [[1.0, 1.0]] * 3}, "scales of w4g64 must be an array, not list"),
         ("w4g64", {"codes": np.zeros(100, np.uint8)}, r"a matrix, not of shape \(100,\)"),
         ("w4g64", {"codes": np.zeros((0, 100), np.uint8)}, r"a matrix, not of shape \(0, 100\)"),
         ("w4g64", {"codes": np.zeros((3, 100), np.int8)}, "codes of w4g64 must be uint8"),

@@ -24,8 +24,11 @@ def read_text(path: Path) -> str:
     Raises ``OSError``, and :class:`InvalidParameterError` for a file that is empty, too large or
     not UTF-8.
     """
-    with path.open("rb") as file:
-        data = file.read(MAX_TEXT_BYTES + 1)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_TEXT_BYTES + 1)
+    except OSError as error:  # that of a read does not name the file
+        raise OSError(error.errno, error.strerror, str(path)) from None
     if len(data) > MAX_TEXT_BYTES:
         raise InvalidParameterError(
             f"{path}: the text has more than the {MAX_TEXT_BYTES >> 20} MiB that can be evaluated; "

@@ -32,6 +32,8 @@ class QuantizedTensor:
 
     def __post_init__(self) -> None:
         row = self.row
+        if not isinstance(self.codes, np.ndarray):
+            raise InvalidParameterError(f"codes must be an array, not {type(self.codes).__name__}")
         if row.scale_levels != 1 or not row.served:
             raise InvalidParameterError(
                 f"scheme {self.scheme!r} is not codes with one level of scales"
@@ -65,6 +67,10 @@ class QuantizedTensor:
     def _expect(
         self, name: str, array: npt.NDArray[Any], dtype: npt.DTypeLike, shape: tuple[int, ...]
     ) -> None:
+        if not isinstance(array, np.ndarray):
+            raise InvalidParameterError(
+                f"{name} of {self.scheme} must be an array, not {type(array).__name__}"
+            )
         if array.dtype != dtype or array.shape != shape:
             raise InvalidParameterError(
                 f"{name} of {self.scheme} must be {np.dtype(dtype)} {shape}, not {array.dtype} "

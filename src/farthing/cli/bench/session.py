@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -40,7 +41,7 @@ DEFAULT_SCHEME = "w4g32"
 class Session:
     """Appends to the results after each measurement, so that an interrupted run leaves some.
 
-    Raises ``OSError`` at once when the folder cannot be made.
+    Raises ``OSError`` at once when the folder cannot be made or written to.
     """
 
     def __init__(
@@ -170,4 +171,9 @@ def open_folder(output: str | None) -> Path:
     home = DownloadSettings.from_environment().home
     folder = Path(output).expanduser() if output is not None else results_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error
     return folder
