@@ -101,6 +101,39 @@ def test_what_cannot_be_is_one_line(
     assert names(here) == ["something"]
 
 
+def test_a_place_that_cannot_be_is_refused_before_anything_is_fetched(
+    farthing: CommandLine, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+    monkeypatch.setattr("farthing.cli.download.fetch", fetched.append)
+    result = farthing("quantize", "qwen2.5-coder-0.5b", "--out", "no/where")
+    assert result.returncode == 2
+    assert "no: no such folder to write where to" in result.stderr
+    assert fetched == []
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b"),
+        ("owner/Repo-7B", "Repo-7B"),
+        ("owner/repo:model-F16.gguf", "model-F16"),
+        ("owner/repo:files/model-F16.gguf", "model-F16"),
+    ],
+)
+def test_what_was_fetched_gives_the_directory_its_name(
+    model: str,
+    name: str,
+    farthing: CommandLine,
+    tiny_model: str,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("farthing.cli.download.fetch", lambda _: Path(tiny_model))
+    assert farthing("quantize", model, "--method", "absmax").returncode == 0
+    assert names(here) == [f"{name}-w4g64"]
+
+
 def test_ctrl_c_leaves_what_goes_on_and_says_where(
     farthing: CommandLine, environment: dict[str, str], tiny_model: str, here: Path
 ) -> None:

@@ -27,8 +27,9 @@ def quantize(
             "-s",
             metavar="NAME",
             help="How weights are stored: w4g64 is 4 bits in groups of 64 with one scale (w4, w5, "
-            "w6, w8; groups 16 to 128, or row), w4g64m has a minimum too, nf4g64 and iq4_nl have "
-            "uneven levels; f16, bf16 and f32 are floats. keep packs what the file has.",
+            "w6, w8; groups of 32, 64, 128 or a whole row, of 16 but for w4), w4g64m has a minimum "
+            "too, nf4g64 and iq4_nl have uneven levels; f16, bf16 and f32 are floats. keep packs "
+            "what the file has.",
         ),
     ] = "w4g64",
     method: Annotated[
@@ -72,12 +73,15 @@ def quantize(
     """
     from farthing.cli.download import fetch
     from farthing.cli.terminal import console, dim, human_bytes, write_json
+    from farthing.packing.folder import check_target
     from farthing.packing.plan import find_target
     from farthing.packing.quantize import PackOptions, PackProgress, quantize_model
 
     for name in (scheme, head_scheme):
         if name is not None:
             find_target(name)  # a wrong one is refused before anything is fetched
+    if out is not None:
+        check_target(Path(out), [], force=force)  # as is a place that cannot be
     path = fetch(model)
     target = Path(out) if out is not None else Path(f"{_name(model, path)}-{scheme}")
     bar = PackingBar(target)
@@ -120,7 +124,7 @@ def quantize(
 def _name(model: str, path: Path) -> str:
     """What the model is called: its file without the ending, its folder, or the name given."""
     if not Path(model).exists():
-        return model.rpartition("/")[2]
+        return model.rpartition("/")[2].rpartition(":")[2].removesuffix(".gguf")
     return path.stem if path.suffix == ".gguf" else path.resolve().name
 
 
