@@ -20,7 +20,7 @@ import pytest
 import farthing
 
 ROOT = Path(__file__).parents[2]
-ISAS = ("scalar", "avx2", "avx512")
+ISAS = ("scalar", "avx2", "avxvnni", "avx512")
 
 # All that may round otherwise on another system: transcendental functions of any precision, their
 # forms of fast-math and of the vector library, and the call to fma of those who lack the
@@ -31,10 +31,13 @@ _NAMES = (
 )
 INEXACT = re.compile(rf"(__)?({_NAMES})(f|l|f16|f32|f64|f128)?(_finite)?|_ZGV.*")
 
-pytestmark = pytest.mark.skipif(
-    any(shutil.which(tool) is None for tool in ("nm", "objdump", "g++")),
-    reason="needs g++ and binutils",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        any(shutil.which(tool) is None for tool in ("nm", "objdump", "g++")),
+        reason="needs g++ and binutils",
+    ),
+    pytest.mark.timeout(1800),  # the first slow one compiles all objects
+]
 
 
 def output(*command: str | Path) -> str:
@@ -143,6 +146,7 @@ def test_no_object_calls_a_mathematical_function(build: Path) -> None:
 
 WIDER_THAN_AVX2 = re.compile(r"%zmm\d+|%[xy]mm(1[6-9]|2\d|3[01])\b|%k[0-7]\b")
 VEX = re.compile(r"^v(?!err|erw|mcall|mmcall)")
+VNNI = re.compile(r"vpdpbusd\b")
 PACKED_FMA = re.compile(r"^vfn?m(add|sub)\w*p[sd]\b")
 
 
@@ -159,6 +163,9 @@ def test_objects_have_their_own_sets_instructions_only(build: Path) -> None:
 
     assert not having(WIDER_THAN_AVX2, "scalar")
     assert not having(WIDER_THAN_AVX2, "avx2")
+    assert not having(WIDER_THAN_AVX2, "avxvnni")
+    assert having(VNNI, "avxvnni")
+    assert not having(VNNI, "avx2")
     assert having(WIDER_THAN_AVX2, "avx512")
     assert not having(VEX, "core")
     assert having(VEX, "scalar")
