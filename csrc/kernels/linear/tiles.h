@@ -56,4 +56,18 @@ struct Ops {
   }
 };
 
+// LinearKernels::linear. Only for the file that defines the table.
+inline void linear(const MatrixView& w, int32_t block_begin, int32_t block_end,
+                   const Activations& a, int32_t row_begin, int32_t row_end, const float* bias,
+                   const float* add, float* out, size_t out_stride) {
+  if (row_end <= row_begin) return;
+  const Call c{w,       block_begin, block_end, a,   row_begin,
+               row_end, bias,        add,       out, out_stride};
+  (void)(run_one_of<Ops, Scheme::f32, Scheme::f16, Scheme::bf16, Scheme::q4_0, Scheme::w4g64,
+                    Scheme::w4g128, Scheme::w4row, Scheme::q4_1, Scheme::w4g64m,
+                    Scheme::w4g128m>(c) ||
+         linear_codebook(c) || linear_five_bits(c) || linear_six_bits(c) ||
+         linear_eight_bits(c) || linear_two_level(c));
+}
+
 }  // namespace farthing::FARTHING_ISA::sweeps
