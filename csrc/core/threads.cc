@@ -22,17 +22,15 @@ constexpr int kLooksPerClock = 64;
 constexpr std::chrono::microseconds kKeepProcessor{50};
 constexpr std::chrono::microseconds kStayAwake{1000};
 
-// Threads that find no tile may have taken the count below none, each once.
-constexpr uint32_t kNone = 2 * ThreadPool::kMaxThreads;
+// Less than half of a core's second-level cache, which a pass's activations share.
+constexpr size_t kAheadBytes = size_t{128} << 10;
+constexpr size_t kLineBytes = 64;
 
-uint64_t claim_word(uint32_t number, int32_t tiles) {
-  return (uint64_t{number} << 32) | (kNone + static_cast<uint32_t>(tiles));
+uint64_t word(uint32_t number, int32_t tiles) {
+  return (uint64_t{number} << 32) | static_cast<uint32_t>(tiles);
 }
 uint32_t number_of(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
-int32_t tiles_left(uint64_t word) {
-  const uint32_t low = static_cast<uint32_t>(word);
-  return low > kNone ? static_cast<int32_t>(low - kNone) : 0;
-}
+int32_t tiles_of(uint64_t word) { return static_cast<int32_t>(static_cast<uint32_t>(word)); }
 
 int checked(const char* name, int value, int most) {
   if (value < 1 || value > most)
@@ -47,7 +45,7 @@ ThreadPool::ThreadPool(int num_threads, int cpus)
     : num_threads_(checked("num_threads", num_threads, kMaxThreads)),
       cpus_(checked("cpus", cpus, INT32_MAX)),
       owner_pid_(getpid()),
-      claims_(claim_word(0, 0)) {
+      shares_(static_cast<size_t>(concurrency())) {
   workers_.reserve(static_cast<size_t>(num_threads - 1));
   for (int i = 1; i < num_threads; ++i) {
     try {
@@ -71,19 +69,20 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::stop() {
   stopping_.store(true, std::memory_order_relaxed);
-  claims_.store(claim_word(number_of(claims_.load(std::memory_order_relaxed)) + 1, 0));
+  stage_.store(word(number_of(stage_.load(std::memory_order_relaxed)) + 1, 0));
   release(sleepers_.exchange(0), true);
   for (std::thread& worker : workers_) worker.join();
 }
 
 void ThreadPool::serve(int thread) {
   const FloatMode mode;
+  Fetching fetching{share_of(thread)};
   sleep_as_worker(0);
   for (;;) {
     const uint32_t seen = play(thread);
     if (stopping_.load(std::memory_order_relaxed)) return;
     const bool crowded = num_threads_ - asleep() > cpus_;
-    if (crowded || !spin(seen)) sleep_as_worker(seen);
+    if (crowded || !spin(seen, fetching)) sleep_as_worker(seen);
   }
 }
 
@@ -94,35 +93,57 @@ void ThreadPool::run(StagedWork& work, int32_t stages) {
   const FloatMode mode;
   work_ = &work;
   stages_ = stages;
-  first_ = number_of(claims_.load(std::memory_order_relaxed)) + 1;
+  const uint32_t last = number_of(stage_.load(std::memory_order_relaxed));
+  first_ = last + 1;
+  // A share that no stage has had a tile for in a long time would take its number for a newer one.
+  for (Share& share : shares_) share.claims.store(word(last, 0), std::memory_order_relaxed);
   const uint32_t end = first_ + static_cast<uint32_t>(stages);
+  Fetching fetching{share_of(0)};
   open(0);
   for (;;) {
     const uint32_t seen = play(0);
     if (seen == end) return;
-    if (!spin(seen)) sleep_as_caller(seen);
+    if (!spin(seen, fetching)) sleep_as_caller(seen);
   }
 }
 
 // Runs tiles, of several stages if it comes so, until none can be claimed; returns the number of
 // the stage that had none.
 uint32_t ThreadPool::play(int thread) {
+  const int shares = this->shares();
   for (;;) {
-    uint64_t word = claims_.load(std::memory_order_acquire);
-    int32_t mine = 0, tiles = 0;
-    while (tiles_left(word) > 0) {
-      word = claims_.fetch_sub(1, std::memory_order_acq_rel);
-      const int32_t left = tiles_left(word);
-      if (left == 0) break;
-      // From here the stage cannot end before this tile is told in done_.
-      tiles = tiles_;
-      work_->run(static_cast<int32_t>(number_of(word) - first_), tiles - left, thread);
-      ++mine;
-      word = claims_.load(std::memory_order_acquire);
+    const uint64_t stage = stage_.load(std::memory_order_acquire);
+    const uint32_t number = number_of(stage);
+    int32_t mine = 0;
+    for (int i = 0; i < shares; ++i) {
+      int32_t tile;
+      while ((tile = claim(stage, (thread + i) % shares)) >= 0) {
+        // The stage cannot end before this tile is told in done_.
+        work_->run(static_cast<int32_t>(number - first_), tile, thread);
+        ++mine;
+      }
     }
-    if (mine == 0) return number_of(word);
-    if (done_.fetch_add(mine, std::memory_order_acq_rel) + mine != tiles) return number_of(word);
-    open(static_cast<int32_t>(number_of(word) - first_) + 1);
+    if (mine == 0) return number;
+    if (done_.fetch_add(mine, std::memory_order_acq_rel) + mine != tiles_of(stage)) return number;
+    open(static_cast<int32_t>(number - first_) + 1);
+  }
+}
+
+// A tile of `share`, or -1 if there is none left or the stage is over.
+int32_t ThreadPool::claim(uint64_t stage, int share) {
+  const int32_t begin = share_begin(tiles_of(stage), share);
+  const int32_t count = share_begin(tiles_of(stage), share + 1) - begin;
+  if (count == 0) return -1;
+  std::atomic<uint64_t>& claims = shares_[static_cast<size_t>(share)].claims;
+  uint64_t seen = claims.load(std::memory_order_relaxed);
+  for (;;) {
+    const int32_t age = static_cast<int32_t>(number_of(stage) - number_of(seen));
+    if (age < 0) return -1;
+    const int32_t claimed = age == 0 ? tiles_of(seen) : 0;
+    if (claimed == count) return -1;
+    if (claims.compare_exchange_weak(seen, word(number_of(stage), claimed + 1),
+                                     std::memory_order_acq_rel, std::memory_order_relaxed))
+      return begin + claimed;
   }
 }
 
@@ -131,26 +152,32 @@ void ThreadPool::open(int32_t stage) {
   done_.store(0, std::memory_order_relaxed);
   int32_t tiles = 0;
   while (stage < stages_ && (tiles = work_->begin(stage)) == 0) ++stage;
-  tiles_ = tiles;
   publish(first_ + static_cast<uint32_t>(stage), tiles);
 }
 
 // This and the two sleep functions: either the one who falls asleep sees the new stage or the one
 // who publishes it sees the sleeper, as all four accesses are in the one order of seq_cst.
 void ThreadPool::publish(uint32_t number, int32_t tiles) {
-  claims_.store(claim_word(number, tiles));
+  stage_.store(word(number, tiles));
   if (caller_sleeps_.load() != 0 && caller_sleeps_.exchange(0) != 0) caller_sleeps_.notify_one();
   if (tiles > 1 && sleepers_.load() > 0) wake_workers(tiles);
 }
 
 // Whether another stage than `seen` came while it was worth waiting awake.
-bool ThreadPool::spin(uint32_t seen) const {
+bool ThreadPool::spin(uint32_t seen, Fetching& fetching) const {
   using Clock = std::chrono::steady_clock;
+  const uint8_t* const memory = fetching.share.ahead.load(std::memory_order_relaxed);
+  if (memory != fetching.memory) fetching.memory = memory, fetching.bytes = 0;
   Clock::time_point start{};
   for (bool first = true;; first = false) {
     for (int i = 0; i < kLooksPerClock; ++i) {
-      if (number_of(claims_.load(std::memory_order_acquire)) != seen) return true;
-      pause();
+      if (number_of(stage_.load(std::memory_order_acquire)) != seen) return true;
+      if (memory != nullptr && fetching.bytes < kAheadBytes) {
+        __builtin_prefetch(memory + fetching.bytes, 0, 2);
+        fetching.bytes += kLineBytes;
+      } else {
+        pause();
+      }
     }
     const Clock::time_point now = Clock::now();
     if (first) start = now;
@@ -162,7 +189,7 @@ bool ThreadPool::spin(uint32_t seen) const {
 void ThreadPool::sleep_as_caller(uint32_t seen) {
   for (;;) {
     caller_sleeps_.store(1);
-    if (number_of(claims_.load()) != seen) break;
+    if (number_of(stage_.load()) != seen) break;
     caller_sleeps_.wait(1);
   }
   caller_sleeps_.store(0);
@@ -170,7 +197,7 @@ void ThreadPool::sleep_as_caller(uint32_t seen) {
 
 void ThreadPool::sleep_as_worker(uint32_t seen) {
   int32_t sleepers = sleepers_.fetch_add(1) + 1;
-  if (number_of(claims_.load()) != seen) {
+  if (number_of(stage_.load()) != seen) {
     while (sleepers > 0)
       if (sleepers_.compare_exchange_weak(sleepers, sleepers - 1)) return;
     // All who sleep have been called, this one too.

@@ -42,6 +42,13 @@ size_t HeadInstruction::weight_bytes() const {
   return bytes;
 }
 
+const uint8_t* HeadInstruction::tile_weights(int32_t tile) const {
+  for (const HeadStage& s : stages_)
+    if (s.kind == HeadStage::Kind::linear)
+      return farthing::tile_weights(s.segment, tiles_[static_cast<size_t>(tile)]);
+  return nullptr;
+}
+
 int32_t HeadInstruction::plan(const Step& step, int threads) {
   const int32_t rows = step.rows(RowKind::logits);
   int32_t cols = 1;

@@ -30,6 +30,7 @@ class HeadInstruction : public Instruction {
   size_t scratch_bytes() const override;
   const char* name() const override { return "head"; }
   size_t weight_bytes() const override;
+  const uint8_t* tile_weights(int32_t tile) const override;
 
   // The greedy token of a row that asked for no more; when all tiles have run.
   int32_t token(int32_t row) const;

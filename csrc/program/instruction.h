@@ -60,6 +60,8 @@ class Instruction {
   virtual ~Instruction() = default;
   virtual const char* name() const = 0;  // its kind, for those who measure
   virtual size_t weight_bytes() const { return 0; }  // packed weights that a pass reads
+  // Where a planned tile begins to read them; null if that is not known beforehand.
+  virtual const uint8_t* tile_weights(int32_t) const { return nullptr; }
   // Called once before each pass by one thread; returns the number of tiles.
   virtual int32_t plan(const Step& step, int threads) = 0;
   // Asked once when the instruction begins: the planned number, unless earlier instructions of the

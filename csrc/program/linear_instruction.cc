@@ -49,6 +49,11 @@ size_t LinearInstruction::weight_bytes() const {
   return bytes;
 }
 
+const uint8_t* LinearInstruction::tile_weights(int32_t index) const {
+  const Tile& tile = tiles_[static_cast<size_t>(index)];
+  return farthing::tile_weights(segments_[static_cast<size_t>(tile.segment)], tile.part);
+}
+
 void LinearInstruction::run(int32_t index, const Step&, uint8_t*) const {
   const Tile& tile = tiles_[static_cast<size_t>(index)];
   const size_t stride = static_cast<size_t>(out_->width);

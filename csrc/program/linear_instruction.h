@@ -15,6 +15,7 @@ class LinearInstruction : public Instruction {
   void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
   const char* name() const override { return "linear"; }
   size_t weight_bytes() const override;
+  const uint8_t* tile_weights(int32_t tile) const override;
 
  private:
   struct Tile {

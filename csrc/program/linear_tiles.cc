@@ -47,6 +47,11 @@ int32_t blocks_together(size_t bytes, int32_t rows, int32_t width, int32_t unit)
   return std::max(1, static_cast<int32_t>(bytes / block) / unit) * unit;
 }
 
+const uint8_t* tile_weights(const LinearSegment& segment, const LinearTile& tile) {
+  const MatrixView view = segment.matrix->view();
+  return view.data + view.row_block_bytes * static_cast<size_t>(tile.blocks.begin);
+}
+
 Activations activations(const LinearSegment& segment, const FloatBuffer* x, int32_t first_row) {
   Activations a{};
   a.cols = segment.matrix->cols();
@@ -66,7 +71,7 @@ void multiply(const LinearKernels& kernels, const LinearSegment& segment, const 
               const LinearTile& tile, const float* add, float* out, size_t stride) {
   MatrixView view = segment.matrix->view();
   const int32_t first = tile.blocks.begin * kLanes;
-  view.data += view.row_block_bytes * static_cast<size_t>(tile.blocks.begin);
+  view.data = tile_weights(segment, tile);
   view.rows -= first;
   kernels.linear(view, 0, tile.blocks.end - tile.blocks.begin,
                  activations(segment, x, tile.rows.begin), 0, tile.rows.end - tile.rows.begin,

@@ -36,6 +36,9 @@ std::vector<LinearTile> cut_linear(int32_t blocks, int32_t rows, int32_t rows_pe
 // a block, waits in `bytes` of memory: a multiple of `unit`, at least one.
 int32_t blocks_together(size_t bytes, int32_t rows, int32_t width, int32_t unit);
 
+// Where the packed weights of `tile` begin.
+const uint8_t* tile_weights(const LinearSegment& segment, const LinearTile& tile);
+
 // What `segment` reads of rows `first_row` and on.
 Activations activations(const LinearSegment& segment, const FloatBuffer* x, int32_t first_row);
 

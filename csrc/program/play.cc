@@ -28,11 +28,13 @@ void Program::prepare_scratch(int threads) {
 // Each instruction is a stage.
 class Program::Pass final : public StagedWork {
  public:
-  Pass(Program& program, const Step& step) : program_(program), step_(step) {}
+  Pass(Program& program, const Step& step, ThreadPool& pool)
+      : program_(program), step_(step), pool_(pool) {}
 
   int32_t begin(int32_t stage) override {
     if (program_.profiling_) note_end_of(stage - 1);
     const size_t i = static_cast<size_t>(stage);
+    if (i == 0 || first_weights(i, 0) != nullptr) announce_weights_after(i);
     return program_.instructions_[i]->tiles(program_.tile_counts_[i]);
   }
 
@@ -51,9 +53,25 @@ class Program::Pass final : public StagedWork {
   }
 
  private:
+  // What a share of instruction i reads first; null without weights, or if that is not known yet.
+  const uint8_t* first_weights(size_t i, int share) const {
+    const int32_t tiles = program_.tile_counts_[i];
+    return tiles == 0 ? nullptr
+                      : program_.instructions_[i]->tile_weights(pool_.share_begin(tiles, share));
+  }
+  // Threads that wait from now on fetch the beginning of the next weights: memory would be idle
+  // while one thread does what only one can.
+  void announce_weights_after(size_t i) {
+    do ++i;
+    while (i < program_.instructions_.size() && first_weights(i, 0) == nullptr);
+    for (int share = 0; share < pool_.shares(); ++share)
+      pool_.fetch_ahead(share, i < program_.instructions_.size() ? first_weights(i, share) : nullptr);
+  }
+
   using Clock = std::chrono::steady_clock;
   Program& program_;
   const Step& step_;
+  ThreadPool& pool_;
   Clock::time_point begin_;  // of the stage
 };
 
@@ -65,7 +83,7 @@ void Program::run(ThreadPool& pool, const Step& step, const std::vector<float*>&
   for (size_t i = 0; i < instructions_.size(); ++i)
     tile_counts_[i] = instructions_[i]->plan(step, pool.concurrency());
   const int32_t stages = static_cast<int32_t>(instructions_.size());
-  Pass pass(*this, step);
+  Pass pass(*this, step, pool);
   pool.run(pass, stages);
   if (profiling_) pass.note_end_of(stages - 1);
 }
