@@ -47,7 +47,7 @@ FARTHING_BIND(elementwise) {
         const Activation act = activation == "silu" ? Activation::silu : Activation::gelu_tanh;
         const ElementwiseKernels& k = elementwise_kernels(isa_argument(isa));
         return each_row(x, x.shape(1) / 2, [&](const float* in, float* out) {
-          k.gated_row(in, act, width_of(x) / 2, out);
+          k.gated_row(in, in + width_of(x) / 2, act, width_of(x) / 2, out);
         });
       },
       nb::arg("isa"), nb::arg("x"), nb::arg("activation"), ComputeGuard());

@@ -252,16 +252,17 @@ FARTHING_BIND(program) {
       .def("attention",
            [](Program& p, int32_t qkv, int32_t out, int32_t layer, int32_t num_heads,
               int32_t num_kv_heads, int32_t head_dim, float scale, float softcap, int32_t window,
-              int32_t rope, std::vector<float> q_norm, std::vector<float> k_norm, float norm_eps) {
+              int32_t rope, std::vector<float> q_norm, std::vector<float> k_norm, float norm_eps,
+              std::vector<int32_t> rounded) {
              const AttentionShape shape{num_heads, num_kv_heads, head_dim, scale, softcap, window};
              p.store_kv(shape, layer, {std::move(q_norm), norm_eps}, {std::move(k_norm), norm_eps},
                         rope, qkv);
-             p.attend(shape, layer, qkv, out);
+             p.attend(shape, layer, qkv, {out, std::move(rounded)});
            },
            nb::arg("qkv"), nb::arg("out"), nb::arg("layer"), nb::arg("num_heads"),
            nb::arg("num_kv_heads"), nb::arg("head_dim"), nb::arg("scale"), nb::arg("softcap"),
            nb::arg("window"), nb::arg("rope"), nb::arg("q_norm"), nb::arg("k_norm"),
-           nb::arg("norm_eps"))
+           nb::arg("norm_eps"), nb::arg("rounded"))
       .def("gated",
            [](Program& p, int32_t x, const std::string& name, int32_t values,
               std::vector<int32_t> rounded) {

@@ -73,7 +73,7 @@ class ThreadPool {
     // Number of a stage in the high half, how many of the share's tiles of that stage have been
     // claimed in the low one. An older stage's number: none of this one's.
     std::atomic<uint64_t> claims{0};
-    std::atomic<const uint8_t*> ahead{nullptr};
+    alignas(64) std::atomic<const uint8_t*> ahead{nullptr};
   };
   // How far a waiting thread has come with what is ahead.
   struct Fetching {

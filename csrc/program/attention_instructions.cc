@@ -119,10 +119,12 @@ int32_t AttendInstruction::plan(const Step& step, int threads) {
 void AttendInstruction::run(int32_t tile, const Step& step, uint8_t* scratch) const {
   const Work& work = work_[static_cast<size_t>(tile)];
   const size_t q_stride = static_cast<size_t>(qkv_->width);
-  const size_t out_stride = static_cast<size_t>(out_->width);
+  const size_t out_stride = static_cast<size_t>(out_.width());
+  float* out = out_.values->data;
   if (work.shared < 0) {
-    kernels_.attend(shape_, step.kv_layout, step.kv, layer_, work.tile, qkv_->data, q_stride,
-                    out_->data, out_stride, scratch);
+    kernels_.attend(shape_, step.kv_layout, step.kv, layer_, work.tile, qkv_->data, q_stride, out,
+                    out_stride, scratch);
+    round(work.tile);
     return;
   }
   const size_t index = static_cast<size_t>(work.shared);
@@ -130,9 +132,18 @@ void AttendInstruction::run(int32_t tile, const Step& step, uint8_t* scratch) co
   float* parts = parts_->memory.as<float>() + shared.offset;
   kernels_.attend_spans(shape_, step.kv_layout, step.kv, layer_, work.tile, work.spans, qkv_->data,
                         q_stride, parts + shared.stride * static_cast<size_t>(work.part), scratch);
-  if (unfinished_[index].fetch_sub(1, std::memory_order_acq_rel) == 1)
-    kernels_.merge_parts(shape_, work.tile, parts, shared.num_parts, shared.stride, out_->data,
+  if (unfinished_[index].fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    kernels_.merge_parts(shape_, work.tile, parts, shared.num_parts, shared.stride, out,
                          out_stride);
+    round(work.tile);
+  }
+}
+
+void AttendInstruction::round(const AttentionTile& tile) const {
+  const int32_t width = shape_.num_heads / shape_.num_kv_heads * shape_.head_dim;
+  const Range columns{width * tile.kv_head, width * (tile.kv_head + 1)};
+  for (int32_t row = tile.row; row < tile.row + tile.num_rows; ++row)
+    out_.finish(row, columns, out_.values->row(row) + columns.begin);
 }
 
 }  // namespace farthing

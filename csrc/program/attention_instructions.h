@@ -84,12 +84,18 @@ struct AttentionParts {
 
 // Tiles are rows of a sequence against one kv head. Where there are too few of them for the
 // threads, those with long contexts are cut into their spans, and who finishes a tile's last part
-// merges them all: in the order of the contract, whoever computed which.
+// merges them all: in the order of the contract, whoever computed which. What a tile has made is
+// rounded at once where its columns are whole groups.
 class AttendInstruction : public Instruction {
  public:
   AttendInstruction(const AttentionKernels& kernels, const AttentionShape& shape, int32_t layer,
-                    AttentionParts* parts, const FloatBuffer* qkv, FloatBuffer* out)
-      : kernels_(kernels), shape_(shape), layer_(layer), parts_(parts), qkv_(qkv), out_(out) {}
+                    AttentionParts* parts, const FloatBuffer* qkv, RowSink out)
+      : kernels_(kernels),
+        shape_(shape),
+        layer_(layer),
+        parts_(parts),
+        qkv_(qkv),
+        out_(std::move(out)) {}
   int32_t plan(const Step& step, int threads) override;
   void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
   size_t scratch_bytes() const override { return attention_scratch_bytes(shape_); }
@@ -108,13 +114,14 @@ class AttendInstruction : public Instruction {
   };
 
   void share(const Work& whole, size_t& used);
+  void round(const AttentionTile& tile) const;
 
   const AttentionKernels& kernels_;
   AttentionShape shape_;
   int32_t layer_;
   AttentionParts* parts_;
   const FloatBuffer* qkv_;
-  FloatBuffer* out_;
+  RowSink out_;
   std::vector<Work> tiles_, work_;
   std::vector<SharedTile> shared_;
   mutable std::vector<std::atomic<int32_t>> unfinished_;  // parts of each shared tile

@@ -287,18 +287,22 @@ void Program::store_kv(const AttentionShape& shape, int32_t layer, HeadNorm q_no
                                            std::move(q_norm), std::move(k_norm), table, &buffer));
 }
 
-void Program::attend(const AttentionShape& shape, int32_t layer, int32_t qkv, int32_t out) {
+void Program::attend(const AttentionShape& shape, int32_t layer, int32_t qkv, const Sink& out) {
   const FloatBuffer& input = checked_qkv(shape, layer, qkv);
-  FloatBuffer& target = values("attention out", out);
-  expect_like("attention out", target, RowKind::tokens,
-              int64_t{shape.num_heads} * shape.head_dim);
+  values("attention out", out.values);
+  RowSink target =
+      sink("attention", out, RowKind::tokens, shape.num_heads * shape.head_dim);
+  const int32_t columns = shape.num_heads / shape.num_kv_heads * shape.head_dim;
+  for (const Int8Buffer* buffer : target.rounded)
+    expect(columns % buffer->group == 0, "attention rounded out group", buffer->group,
+           "a divisor of the " + std::to_string(columns) + " columns of a kv head");
   if (!attention_parts_) {
     attention_parts_ = std::make_unique<AttentionParts>();
     attention_parts_->memory = AlignedBuffer(AttentionParts::kFloats * sizeof(float));
     workspace_bytes_ += attention_parts_->memory.bytes();
   }
   instructions_.push_back(std::make_unique<AttendInstruction>(
-      attention_, shape, layer, attention_parts_.get(), &input, &target));
+      attention_, shape, layer, attention_parts_.get(), &input, std::move(target)));
 }
 
 void Program::gated(int32_t x, Activation activation, const Sink& out) {

@@ -65,7 +65,8 @@ class Program {
   // rope: what add_rope returned, or -1 for none.
   void store_kv(const AttentionShape& shape, int32_t layer, HeadNorm q_norm, HeadNorm k_norm,
                 int32_t rope, int32_t qkv);
-  void attend(const AttentionShape& shape, int32_t layer, int32_t qkv, int32_t out);
+  // out: `values`, and int8 buffers whose groups divide the columns of a kv head's query heads.
+  void attend(const AttentionShape& shape, int32_t layer, int32_t qkv, const Sink& out);
   void gated(int32_t x, Activation activation, const Sink& out);
   // The logits from `start`, or -1 where the first op makes them. Every linear op adds its product
   // to the logits so far. The rows of `out`, an output, are those whose logits are wanted.

@@ -1,5 +1,6 @@
 #include "program/row_instructions.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -25,10 +26,28 @@ void RowInstruction::run(int32_t tile, const Step& step, uint8_t* scratch) const
     run_row(row, step, reinterpret_cast<float*>(scratch));
 }
 
-void RowSink::finish(int32_t row, const float* x) const {
+int32_t ColumnInstruction::plan(const Step& step, int threads) {
+  const int32_t rows = step.rows(rows_);
+  row_tiling_ = Tiling::balanced(rows, threads);
+  const int32_t units = (width_ + kMaxActivationGroup - 1) / kMaxActivationGroup;
+  const int32_t parts = rows == 0 ? 1 : std::clamp(2 * threads / rows, 1, units);
+  column_tiling_ = {width_, (units + parts - 1) / parts * kMaxActivationGroup};
+  return row_tiling_.tiles() * column_tiling_.tiles();
+}
+
+void ColumnInstruction::run(int32_t tile, const Step&, uint8_t* scratch) const {
+  const Range rows = row_tiling_.at(tile / column_tiling_.tiles());
+  const Range columns = column_tiling_.at(tile % column_tiling_.tiles());
+  for (int32_t row = rows.begin; row < rows.end; ++row)
+    run_columns(row, columns, reinterpret_cast<float*>(scratch));
+}
+
+void RowSink::finish(int32_t row, Range columns, const float* x) const {
   for (Int8Buffer* buffer : rounded)
-    linear->quantize_row(x, buffer->cols, buffer->group, buffer->codes(row), buffer->scales(row),
-                         buffer->sums(row));
+    linear->quantize_row(x, columns.end - columns.begin, buffer->group,
+                         buffer->codes(row) + columns.begin,
+                         buffer->scales(row) + columns.begin / buffer->group,
+                         buffer->sums(row) + columns.begin / kSumRun);
 }
 
 EmbedInstruction::EmbedInstruction(const LinearKernels& kernels,
@@ -56,23 +75,24 @@ void RmsNormInstruction::run_row(int32_t row, const Step& step, float* scratch) 
 
 GatedInstruction::GatedInstruction(const ElementwiseKernels& kernels, const FloatBuffer* x,
                                    Activation activation, RowSink out)
-    : RowInstruction(x->rows),
+    : ColumnInstruction(x->rows, x->width / 2),
       kernels_(kernels),
       x_(x),
       activation_(activation),
       out_(std::move(out)) {}
 
-void GatedInstruction::run_row(int32_t row, const Step&, float* scratch) const {
-  float* y = out_.target(row, scratch);
-  kernels_.gated_row(x_->row(row), activation_, out_.width(), y);
-  out_.finish(row, y);
+void GatedInstruction::run_columns(int32_t row, Range columns, float* scratch) const {
+  const float* gate = x_->row(row) + columns.begin;
+  float* y = out_.target(row, scratch) + columns.begin;
+  kernels_.gated_row(gate, gate + out_.width(), activation_, columns.end - columns.begin, y);
+  out_.finish(row, columns, y);
 }
 
 QuantizeInstruction::QuantizeInstruction(const FloatBuffer* x, RowSink out)
-    : RowInstruction(x->rows), x_(x), out_(std::move(out)) {}
+    : ColumnInstruction(x->rows, x->width), x_(x), out_(std::move(out)) {}
 
-void QuantizeInstruction::run_row(int32_t row, const Step&, float*) const {
-  out_.finish(row, x_->row(row));
+void QuantizeInstruction::run_columns(int32_t row, Range columns, float*) const {
+  out_.finish(row, columns, x_->row(row) + columns.begin);
 }
 
 AddInstruction::AddInstruction(const ElementwiseKernels& kernels, const FloatBuffer* a,

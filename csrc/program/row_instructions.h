@@ -26,6 +26,22 @@ class RowInstruction : public Instruction {
   Tiling tiling_;
 };
 
+// Base: a tile is a run of rows, or where there are few of them some columns of one.
+class ColumnInstruction : public Instruction {
+ public:
+  ColumnInstruction(RowKind rows, int32_t width) : rows_(rows), width_(width) {}
+  int32_t plan(const Step& step, int threads) override;
+  void run(int32_t tile, const Step& step, uint8_t* scratch) const override;
+
+ protected:
+  virtual void run_columns(int32_t row, Range columns, float* scratch) const = 0;
+
+ private:
+  RowKind rows_;
+  int32_t width_;
+  Tiling row_tiling_, column_tiling_;
+};
+
 // Where a row goes: to a float buffer, to int8 activations, or to both.
 struct RowSink {
   FloatBuffer* values = nullptr;
@@ -35,7 +51,9 @@ struct RowSink {
   RowKind rows() const { return values ? values->rows : rounded.front()->rows; }
   int32_t width() const { return values ? values->width : rounded.front()->cols; }
   float* target(int32_t row, float* scratch) const { return values ? values->row(row) : scratch; }
-  void finish(int32_t row, const float* x) const;
+  // x: the row, or these columns of it, which begin with a group of every form it is rounded to.
+  void finish(int32_t row, const float* x) const { finish(row, {0, width()}, x); }
+  void finish(int32_t row, Range columns, const float* x) const;
   size_t scratch_bytes() const { return values ? 0 : sizeof(float) * static_cast<size_t>(width()); }
 };
 
@@ -73,7 +91,7 @@ class RmsNormInstruction : public RowInstruction {
   RowSink out_;
 };
 
-class GatedInstruction : public RowInstruction {
+class GatedInstruction : public ColumnInstruction {
  public:
   GatedInstruction(const ElementwiseKernels& kernels, const FloatBuffer* x, Activation activation,
                    RowSink out);
@@ -81,7 +99,7 @@ class GatedInstruction : public RowInstruction {
   const char* name() const override { return "gated"; }
 
  protected:
-  void run_row(int32_t row, const Step& step, float* scratch) const override;
+  void run_columns(int32_t row, Range columns, float* scratch) const override;
 
  private:
   const ElementwiseKernels& kernels_;
@@ -91,13 +109,13 @@ class GatedInstruction : public RowInstruction {
 };
 
 // Rounds a value that another instruction produced.
-class QuantizeInstruction : public RowInstruction {
+class QuantizeInstruction : public ColumnInstruction {
  public:
   QuantizeInstruction(const FloatBuffer* x, RowSink out);
   const char* name() const override { return "quantize"; }
 
  protected:
-  void run_row(int32_t row, const Step& step, float* scratch) const override;
+  void run_columns(int32_t row, Range columns, float* scratch) const override;
 
  private:
   const FloatBuffer* x_;

@@ -15,13 +15,15 @@ from farthing import _native
 from farthing.program.native import KvDtype
 from farthing.program.step import SequenceRows
 from support.native_runs import Logits, NativeModel, NativeRun, assert_same_bits
+from support.packing import pack
 from support.tiny_models import KINDS, make_model
 
 KV_DTYPES: tuple[KvDtype, ...] = ("fp16", "int8", "fp32")
 SPAN = 1024
 LENGTH = 2 * SPAN + 90
 LAST = 6  # rows that are computed again and again
-# The second with a window that begins inside the first span, and with a softcap of the scores.
+# The second with a window that begins inside the first span, and with a softcap of the scores. The
+# third, packed, rounds what each kv head's tile makes, and a gate's columns by parts.
 MODELS = {
     "qwen2": replace(KINDS["qwen2"], num_layers=2, context_length=4096),
     "gemma2": replace(
@@ -30,6 +32,15 @@ MODELS = {
         num_heads=8,
         sliding_window=1300,
         sliding_layers=(True, False),
+        context_length=4096,
+    ),
+    "qwen2 in w4g32": replace(
+        KINDS["qwen2-tied"],
+        num_layers=2,
+        hidden_size=128,
+        num_heads=8,
+        num_kv_heads=2,
+        intermediate_size=600,
         context_length=4096,
     ),
 }
@@ -63,7 +74,10 @@ class Case:
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> NativeModel:
-    return NativeModel(make_model(MODELS[request.param], tmp_path_factory.mktemp("tiny")))
+    path = make_model(MODELS[request.param], tmp_path_factory.mktemp("tiny"))
+    if scheme := request.param.partition(" in ")[2]:
+        path = pack(path, tmp_path_factory.mktemp("packed") / "model", scheme)
+    return NativeModel(path)
 
 
 @pytest.fixture(scope="module", params=KV_DTYPES)

@@ -9,6 +9,7 @@ from farthing.program.experts import Routing
 from farthing.program.fusion import Head, reads
 from farthing.program.lowering import NOWHERE, FloatBuffer, LoweredProgram, lower
 from farthing.program.ops import (
+    Attention,
     Embed,
     HiddenRows,
     Linear,
@@ -94,6 +95,33 @@ def test_two_schemes_with_different_groups_get_two_roundings() -> None:
 def test_a_value_no_fused_op_made_is_rounded_by_itself() -> None:
     lowered = lower(program(EMBED, linear(value(1), value(0), "a")), integer)
     assert [i.op is None for i in lowered.instructions] == [False, True, False]
+
+
+def test_attention_rounds_what_a_kv_head_makes_where_that_is_whole_groups() -> None:
+    groups = {"a": 16, "b": 32}
+    made = Attention(
+        value(2),
+        value(1, width=96),
+        0,
+        num_heads=2,
+        num_kv_heads=2,
+        head_dim=16,
+        scale=1,
+        rope=None,
+    )
+    ops = [
+        EMBED,
+        linear(value(1, width=96), value(0), "qkv"),
+        made,
+        linear(value(3), value(2), "a", "b"),
+    ]
+    lowered = lower(program(*ops), lambda name: groups.get(name, 0))
+    attention, rest, product = lowered.instructions[2:5]
+    assert [lowered.int8_buffers[i].group for i in attention.rounded] == [16]
+    assert rest.op is None
+    assert rest.inputs == (attention.out,)
+    assert [lowered.int8_buffers[i].group for i in rest.rounded] == [32]
+    assert product.segments == (*attention.rounded, *rest.rounded)
 
 
 def test_a_residual_add_works_in_place_when_its_operand_dies() -> None:

@@ -77,7 +77,12 @@ class Buffers:
         self.program.expert_linear(x, [stack], self.e64 if out is None else out)
 
     def attention(
-        self, *, q_norm: Sequence[float] = (), k_norm: Sequence[float] = (), **changed: int
+        self,
+        *,
+        q_norm: Sequence[float] = (),
+        k_norm: Sequence[float] = (),
+        rounded: Sequence[int] = (),
+        **changed: int,
     ) -> None:
         options = {
             "qkv": self.t64,
@@ -89,8 +94,10 @@ class Buffers:
             "window": 0,
             "rope": self.rope,
         }
-        norms = {"q_norm": list(q_norm), "k_norm": list(k_norm), "norm_eps": 0.0}
-        self.program.attention(scale=0.25, softcap=0.0, **norms, **(options | changed))
+        lists = {"q_norm": list(q_norm), "k_norm": list(k_norm), "rounded": list(rounded)}
+        self.program.attention(
+            scale=0.25, softcap=0.0, norm_eps=0.0, **lists, **(options | changed)
+        )
 
 
 REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
@@ -164,6 +171,12 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
     ("attention qkv width is 64, must be 6 heads of 16", lambda b: b.attention(num_heads=4)),
     ("attention qkv width is 128", lambda b: b.attention(qkv=b.t128)),
     ("attention out width is 64, must be 32", lambda b: b.attention(out=b.t64)),
+    ("attention rounded out cols is 64, must be 32", lambda b: b.attention(rounded=[b.codes64])),
+    (
+        "attention rounded out group is 64, must be a divisor of the 32 columns",
+        lambda b: b.attention(rounded=[b.program.int8_buffer("T", 32, 64)]),
+    ),
+    ("attention out is -1", lambda b: b.attention(out=NONE, rounded=[b.codes])),
     ("attention rope is 1, must be", lambda b: b.attention(rope=1)),
     ("attention window is -1", lambda b: b.attention(window=-1)),
     (

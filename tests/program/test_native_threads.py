@@ -147,6 +147,29 @@ def test_the_caller_sleeps_while_another_thread_is_in_a_long_tile() -> None:
     assert until(lambda: spent(shared, 3) < 1.5 * one)
 
 
+def test_threads_that_are_done_take_tiles_of_others_shares() -> None:
+    """Four long tiles in one thread's share, four short ones in the other's."""
+    logits = np.zeros((1, 2_000_000), np.float32)
+    long = [SampledRow(1.0, seed, 1) for seed in range(4)]  # noise for every token
+    short = [SampledRow(0.0, 0, 1)] * 4
+    shared = Sampler(thread_team(2, cpus=2))
+
+    def callers(sampler: Sampler, rows: list[SampledRow]) -> float:
+        """CPU time of the thread whose share comes first, in long tiles."""
+        start = time.thread_time()
+        assert sampler.draw(logits, rows, [0] * len(rows)) == tokens(rows)
+        return (time.thread_time() - start) / one
+
+    def tokens(rows: list[SampledRow]) -> list[int]:
+        return [expected[row.seed] if row.temperature else 0 for row in rows]
+
+    expected = Sampler().draw(logits, long, [0] * 4)
+    one = 1.0
+    one = min(callers(Sampler(), long) for _ in range(5)) / 4
+    assert until(lambda: callers(shared, [*long, *short]) < 3.2)
+    assert until(lambda: callers(shared, [*short, *long]) > 1.5)
+
+
 def test_a_barrier_costs_less_than_two_microseconds() -> None:
     """Where two threads have a CPU each; in company the best hundredth is told."""
     if machine.usable_cpus() < 2:

@@ -14,11 +14,11 @@ struct ElementwiseKernels {
   // ... ascending by fma; lanes join by the fixed tree (8 apart, 4, 2, 1). Then, one rounding each:
   // inverse = 1 / sqrt(sum / width + eps), out = (x * inverse) * weight.
   void (*rms_norm_row)(const float* x, const float* weight, float eps, int32_t width, float* out);
-  // out[i] = act(gate[i]) * up[i]; gate = x[0..width), up = x[width..2*width). `out` may be x.
+  // out[i] = act(gate[i]) * up[i]
   //   silu       g / (1 + e^-g)
   //   gelu_tanh  g (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (g + 0.044715 g^3), computed as the same
   //              function g / (1 + e^(-2u)), which does not cancel where tanh is near -1
-  void (*gated_row)(const float* x, Activation act, int32_t width, float* out);
+  void (*gated_row)(const float* gate, const float* up, Activation act, int32_t width, float* out);
   void (*add_row)(const float* a, const float* b, int32_t width, float* out);
   void (*scale_row)(const float* x, float factor, int32_t width, float* out);
   void (*softcap_row)(const float* x, float cap, int32_t width, float* out);  // cap*tanh(x/cap)

@@ -32,15 +32,15 @@ FARTHING_INLINE Lanes gelu_tanh(Lanes x) {
   return x / (broadcast(1.0f) + exp(negative(twice)));
 }
 
-inline void gated_row(const float* x, Activation act, int32_t width, float* out) {
-  const float* up = x + width;
+inline void gated_row(const float* gate, const float* up, Activation act, int32_t width,
+                      float* out) {
   if (act == Activation::silu)
     each_lanes(width, [&](auto get, auto put, int64_t column) {
-      put(out + column, silu(get(x + column)) * get(up + column));
+      put(out + column, silu(get(gate + column)) * get(up + column));
     });
   else
     each_lanes(width, [&](auto get, auto put, int64_t column) {
-      put(out + column, gelu_tanh(get(x + column)) * get(up + column));
+      put(out + column, gelu_tanh(get(gate + column)) * get(up + column));
     });
 }
 

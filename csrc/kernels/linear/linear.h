@@ -26,6 +26,8 @@ namespace farthing {
 
 // Columns of a chain of a float scheme (docs/decisions/float-chains.md).
 inline constexpr int kFloatRun = 256;
+// Every group in which activations are rounded divides it.
+inline constexpr int kMaxActivationGroup = 256;
 
 struct SchemeInfo {
   Scheme scheme;

@@ -19,6 +19,7 @@ namespace farthing::FARTHING_ISA::sweeps {
 inline constexpr int kSweepCols = 512;  // of a panel
 static_assert(kSweepCols % (2 * kSuperCols) == 0, "whole chunks of every scheme");
 inline constexpr int kSweepBlocks = 2;  // row blocks of a sweep, whose outputs lie side by side
+inline constexpr size_t kFirstBytes = 2048;
 inline constexpr int kTokenChunk = 256;  // tokens whose records and accumulators are kept
 
 // A row block's weights from a column on: of a chunk, or within the one unit of a row.
@@ -241,6 +242,8 @@ void run(const Call& c) {
     for (int32_t first = c.row_begin; first < c.row_end; first += kTokenChunk) {
       const int32_t count = c.row_end - first < kTokenChunk ? c.row_end - first : kTokenChunk;
       const Tiling tiles = tiling(count, Ops::kTile);
+      // The first weights are under way while the activations are rearranged.
+      prefetch_share(c.block(c.block_begin), kFirstBytes, 0, 1);
       const uint8_t* records = prepare<Ops, S>(c.a, first, tiles);
       if (count > Ops::template kStreamTokens<S>)
         panel_blocks<Ops, S>(c, first, tiles, records);

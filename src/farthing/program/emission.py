@@ -133,6 +133,7 @@ class _Emitter:
             q_norm=[] if op.q_norm is None else self._vector(op.q_norm),
             k_norm=[] if op.k_norm is None else self._vector(op.k_norm),
             norm_eps=op.norm_eps,
+            rounded=list(i.rounded),
         )
 
     def _rope(self, rope: Rope) -> int:

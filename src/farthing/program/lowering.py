@@ -2,10 +2,10 @@
 
 Plain data in, plain data out; fusion lives here.
 
-Fused here: rounding to int8 with the norm or gate that produces the value (once for all linear
-ops that read it), rope with the KV store, a residual add with the linear op before it, and stacked
-matrices (qkv, gate and up) as one op; in fusion.py, before that, operations that become one. A
-mixture of experts is played in steps (experts.py).
+Fused here: rounding to int8 with the norm, gate or attention that produces the value (once for all
+linear ops that read it), rope with the KV store, a residual add with the linear op before it, and
+stacked matrices (qkv, gate and up) as one op; in fusion.py, before that, operations that become
+one. A mixture of experts is played in steps (experts.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ from dataclasses import dataclass, field
 from farthing.errors import UnsupportedOperationError
 from farthing.program.experts import Combine, ExpertLinear, Routing, expand, find_routing
 from farthing.program.fusion import Head, PlayerOp, fuse, reads
-from farthing.program.ops import Gated, HiddenRows, Linear, Program, RmsNorm, Rows, Tap, Value
+from farthing.program.ops import (
+    Attention,
+    Gated,
+    HiddenRows,
+    Linear,
+    Program,
+    RmsNorm,
+    Rows,
+    Tap,
+    Value,
+)
 
 NOWHERE = -1
 
@@ -172,6 +182,8 @@ class _Lowering:
                 if op.out.rows is Rows.HIDDEN and reads(op)[0].rows is Rows.TOKENS:
                     self.place[op.out.id] = self._output(op.out, "hidden")
                 self._emit_with_rounding(op)
+            case Attention():
+                self._attend(op)
             case Linear():
                 self._multiply(op, (self._place(op.x), self._addend(index, op)))
             case ExpertLinear():
@@ -204,6 +216,16 @@ class _Lowering:
         segments = self._segments(op)
         self.instructions.append(Instruction(op, read, self._float(op.out), segments=segments))
         self._round(op.out)
+
+    def _attend(self, op: Attention) -> None:
+        """A kv head's columns are rounded where they are made, if they are whole groups."""
+        out = self._float(op.out)
+        columns = op.num_heads // op.num_kv_heads * op.head_dim
+        rounded = self._int8s(op.out)
+        whole = tuple(i for i in rounded if columns % self.int8s[i].group == 0)
+        self.instructions.append(Instruction(op, (self.place[op.qkv.id],), out, whole))
+        if rest := tuple(i for i in rounded if i not in whole):
+            self.instructions.append(Instruction(None, (out,), NOWHERE, rest))
 
     def _addend(self, index: int, op: Linear | Combine) -> int:
         """The buffer of ``op.add``, which the sum replaces if nobody reads it again."""
