@@ -12,7 +12,7 @@ import json
 import time
 
 import ctranslate2
-from sizes import DEPTH, NEW_TOKENS, PREFILL, arguments, prompt
+from sizes import arguments, prompt, rates
 
 
 def main() -> None:
@@ -36,13 +36,7 @@ def main() -> None:
         )
         return time.perf_counter() - start
 
-    seconds(1, DEPTH, 4)
-    result = {"prefill": PREFILL / seconds(1, PREFILL, 1)}
-    for batch in options.batch:
-        once = seconds(batch, DEPTH, 1)
-        taken = seconds(batch, DEPTH, NEW_TOKENS + 1) - once
-        result[f"decode {batch}"] = batch * NEW_TOKENS / taken
-    print(json.dumps(result))
+    print(json.dumps(rates(seconds, options.batch)))
 
 
 if __name__ == "__main__":

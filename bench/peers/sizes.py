@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PREFILL = 512
@@ -26,3 +27,18 @@ def arguments(description: str | None) -> argparse.Namespace:
         "--batch", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 16, 32]
     )
     return parser.parse_args()
+
+
+def rates(seconds: Callable[[int, int, int], float], batches: Sequence[int]) -> dict[str, float]:
+    """Tokens/s of a program that only generates whole texts.
+
+    ``seconds(batch, depth, new_tokens)`` is how long it takes for ``batch`` prompts of ``depth``
+    tokens; what a single new token takes is what the prompts take.
+    """
+    seconds(1, DEPTH, 4)
+    result = {"prefill": PREFILL / seconds(1, PREFILL, 1)}
+    for batch in batches:
+        once = seconds(batch, DEPTH, 1)
+        taken = seconds(batch, DEPTH, NEW_TOKENS + 1) - once
+        result[f"decode {batch}"] = batch * NEW_TOKENS / taken
+    return result

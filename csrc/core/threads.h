@@ -28,8 +28,9 @@ class StagedWork {
 // for its tiles, never for threads: one that the system has put aside, or not yet woken, holds
 // nothing up unless it is inside a tile.
 //
-// A thread without a tile asks for the memory it will read next, spins for a while, then sleeps. Of a team larger than `cpus` no more than
-// that many are awake, so that a waiting thread never takes the processor of a working one.
+// A thread without a tile asks for the memory it will read next, spins for a while, then sleeps. Of
+// a team larger than `cpus` no more than that many are awake, so that a waiting thread never takes
+// the processor of a working one.
 class ThreadPool {
  public:
   // num_threads includes the caller of run(). cpus: how many this process may use at once. Throws

@@ -64,8 +64,9 @@ class Program::Pass final : public StagedWork {
   void announce_weights_after(size_t i) {
     do ++i;
     while (i < program_.instructions_.size() && first_weights(i, 0) == nullptr);
+    const bool any = i < program_.instructions_.size();
     for (int share = 0; share < pool_.shares(); ++share)
-      pool_.fetch_ahead(share, i < program_.instructions_.size() ? first_weights(i, share) : nullptr);
+      pool_.fetch_ahead(share, any ? first_weights(i, share) : nullptr);
   }
 
   using Clock = std::chrono::steady_clock;
