@@ -26,7 +26,17 @@ from farthing.engine.model_loader import LoadOptions, load_model
 from farthing.program.builder import ProgramBuilder
 from farthing.program.lowering import NOWHERE, FloatBuffer, Instruction, LoweredProgram, lower
 from farthing.program.native import KvCache, NativeExecutor
-from farthing.program.ops import Add, Gated, Linear, Op, Program, RmsNorm, Value, WeightSlot
+from farthing.program.ops import (
+    Add,
+    Attention,
+    Gated,
+    Linear,
+    Op,
+    Program,
+    RmsNorm,
+    Value,
+    WeightSlot,
+)
 from farthing.program.step import SequenceRows, StepBatch, step_batch
 from farthing.program.weights import NativeWeight
 
@@ -50,11 +60,11 @@ def adds_apart(program: Program) -> Program:
 
 
 def rounding_apart(lowered: LoweredProgram) -> LoweredProgram:
-    """Norms and gates that only write floats, rounded by an instruction of their own."""
+    """Norms, gates and attention that only write floats, rounded by an instruction of their own."""
     buffers, instructions = list(lowered.float_buffers), []
     spare: dict[FloatBuffer, int] = {}
     for i in lowered.instructions:
-        if not isinstance(i.op, RmsNorm | Gated) or not i.rounded:
+        if not isinstance(i.op, RmsNorm | Gated | Attention) or not i.rounded:
             instructions.append(i)
             continue
         out = i.out
@@ -99,7 +109,7 @@ def pairs(path: Path, threads: int) -> Iterator[tuple[str, Pair]]:
         "farthing.program.native.lower", lambda *arguments: rounding_apart(lower(*arguments))
     ):
         rounding = executor(program)
-    yield "rounding with norms and gates", (fused, rounding, kv)
+    yield "rounding with what makes it", (fused, rounding, kv)
     rng = np.random.default_rng(0)
     width = next(op.x.width for op in program.ops if isinstance(op, Linear))
     table = _native.Matrix("f32", 512, width)
