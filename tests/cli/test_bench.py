@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from farthing import machine
+from farthing import LLM, machine
 from farthing.bench.records import machine_name
 from farthing.cli.bench.app import app
 from farthing.cli.bench.session import open_folder
 from support.command_line import CommandLine
 from support.fake_llama_cpp import write_llama_cpp
+from support.packing import pack
 
 SHAPE = "layers=2,hidden=64,intermediate=96,heads=4,kv_heads=2,vocab=300"
 VERBS = ("kernels", "prefill", "decode", "batch", "context", "compare")
@@ -72,6 +73,7 @@ def test_decode_prints_a_table_and_keeps_a_line_each(
         check(record, 2)
         assert (record["model"], record["threads"]) == (tiny_model, 1)
         assert set(record["schemes"]) == {"f32"}
+        assert record["weights"] == "mmap"
     whole, linear, _ = records
     assert linear["weight_bytes"] == whole["weight_bytes"] > 0
     assert (linear["kv_bytes"], whole["kv_bytes"]) == (0, 3 * 31 * 2 * 2 * 16 * 2)
@@ -79,6 +81,32 @@ def test_decode_prints_a_table_and_keeps_a_line_each(
     printed = json.loads(again.stdout)
     assert lines(out) == records + printed
     assert len(printed) == 3
+
+
+def test_copied_weights_are_measured_as_such(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = pack(Path(tiny_model), tmp_path / "packed", "w4row")
+    placements: list[object] = []
+    whole = LLM.__init__
+
+    def noted(self: LLM, *arguments: Any, **options: Any) -> None:
+        placements.append(options["weights"])
+        whole(self, *arguments, **options)
+
+    monkeypatch.setattr(LLM, "__init__", noted)
+    for verb in ("prefill", "decode", "batch", "context"):
+        out = tmp_path / verb
+        arguments = ["bench", verb, str(packed), "--rounds", "1", "--weights", "copy"]
+        sizes = {
+            "prefill": ["--tokens", "9"],
+            "batch": ["--batch", "2"],
+            "context": ["--context", "3"],
+        }
+        result = farthing(*arguments, *sizes.get(verb, []), "-o", str(out))
+        assert result.returncode == 0, result.stderr
+        assert {r["weights"] for r in lines(out)} == {"copy"}
+    assert placements == ["copy"] * 4
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,20 @@ def random_rows(
     return raw.reshape(rows, -1)
 
 
+def odd_cols(scheme: str) -> int:
+    """A width that ends in the middle of every pairing a kernel might use, and of a group."""
+    if scheme in CODE_SCHEMES:
+        return {16: 53, 32: 83, 64: 229, 128: 345}[activation_group(scheme)]
+    return {1: 37, 32: 96, 256: 768}[BLOCK_COLS[scheme]]
+
+
+def heavy_tailed(rng: np.random.Generator, shape: tuple[int, int]) -> F32:
+    """Activations of very different sizes, one of them 10,000."""
+    x = rng.standard_cauchy(shape).astype(np.float32)
+    x[0, 0] = 1e4
+    return x
+
+
 def pack(matrix: _native.Matrix, scheme: str, first_row: int, raw: Bytes) -> None:
     """Bytes (n, row bytes) of this module into rows first_row.. of a matrix."""
     if scheme not in CODE_SCHEMES:

@@ -141,6 +141,40 @@ def test_mapped_weights_lie_in_the_file_and_copied_ones_do_not(tmp_path: Path) -
     assert first == {"mmap": old[0] ^ 1, "copy": old[0]}
 
 
+def mapping_at(address: int) -> tuple[str, set[str]]:
+    """The file of this process's mapping that holds ``address``, "" if none, and its flags."""
+    found: tuple[int, int, str] = (0, 0, "")
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        head, _, rest = line.partition(" ")
+        if head == "VmFlags:" and found[0] <= address < found[1]:
+            return found[2], set(rest.split())
+        if "-" in head:
+            begin, end = (int(part, 16) for part in head.split("-"))
+            found = begin, end, [*rest.split(maxsplit=4), ""][4]
+    raise AssertionError(f"nothing is mapped at {address:#x}")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux")
+@pytest.mark.parametrize("weights", ["mmap", "copy"])
+def test_a_model_has_its_weights_where_they_were_asked_for(weights: str, tmp_path: Path) -> None:
+    """Mapped from the file, by default; copies on huge pages where the system has them to give."""
+    source = make_tiny_model("qwen2-tied", tmp_path / "source")
+    packed = pack(source, tmp_path / "packed")
+    llm = LLM(packed) if weights == "mmap" else LLM(packed, weights="copy")
+    matrices = [
+        w for w in llm.engine.runner.executor.weights.values() if isinstance(w, NativeMatrix)
+    ]
+    assert matrices
+    for matrix in matrices:
+        name, flags = mapping_at(matrix.packed_bytes().ctypes.data)
+        if weights == "mmap":
+            assert name == str(packed / "model.safetensors")
+            assert "wr" not in flags
+        else:
+            assert name == ""
+            assert "hg" in flags or not Path("/sys/kernel/mm/transparent_hugepage").exists()
+
+
 def test_a_head_may_have_a_scheme_of_its_own(tmp_path: Path) -> None:
     for kind, last in (("llama-mha", "lm_head.weight"),
                        ("qwen2-tied", "model.embed_tokens.weight")):  # fmt: skip

@@ -130,10 +130,11 @@ class CpuTime:
 
 
 def target_facts(target: Target) -> dict[str, Any]:
-    """What was measured: its name, and the packed bytes of its matrices by scheme."""
+    """What was measured: its name, the packed bytes of its matrices by scheme, where they lie."""
     return {
         "model": target.name,
         "schemes": weight_bytes_by_scheme(target.weights),
+        "weights": target.placement,
         "kv_cache_dtype": target.kv_cache_dtype,
     }
 

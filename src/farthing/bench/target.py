@@ -20,7 +20,7 @@ from farthing.models.registry import build_program
 from farthing.program.native import KvCache, KvDtype, NativeExecutor
 from farthing.program.ops import Program
 from farthing.program.step import BLOCK_TOKENS
-from farthing.program.weights import NativeWeight
+from farthing.program.weights import NativeWeight, WeightPlacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,10 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A program with its weights, executor and cache. ``llm`` is None for a shape."""
+    """A program with its weights, executor and cache.
+
+    ``llm`` is None for a shape. ``placement`` is what was asked for: it is for packed directories.
+    """
 
     name: str
     executor: NativeExecutor
@@ -47,6 +50,7 @@ class Target:
     kv_cache_dtype: KvDtype
     vocab_size: int
     llm: LLM | None = None
+    placement: WeightPlacement = "mmap"
 
     @property
     def program(self) -> Program:
@@ -66,6 +70,7 @@ def load_model_target(
     *,
     num_threads: int,
     kv_cache_dtype: KvDtype,
+    weights: WeightPlacement = "mmap",
     progress: Callable[[int, int], None] | None = None,
 ) -> Target:
     """The model at ``path`` through :class:`LLM`; raises what that raises."""
@@ -73,6 +78,7 @@ def load_model_target(
         path,
         num_threads=num_threads,
         kv_cache_dtype=kv_cache_dtype,
+        weights=weights,
         max_model_len=needs.context,
         kv_cache_tokens=needs.cached_tokens,
         max_num_seqs=needs.sequences,
@@ -80,7 +86,9 @@ def load_model_target(
         load_progress=progress,
     )
     runner = llm.engine.runner
-    return Target(name, runner.executor, runner.kv, kv_cache_dtype, llm.config.vocab_size, llm)
+    return Target(
+        name, runner.executor, runner.kv, kv_cache_dtype, llm.config.vocab_size, llm, weights
+    )
 
 
 def make_shape_target(

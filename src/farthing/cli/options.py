@@ -194,7 +194,8 @@ Weights = Annotated[
     typer.Option(
         "--weights",
         help="Use a packed directory's weights where they lie, shared with other processes, or "
-        "copy them into memory of this one. Weights of other models are always packed into memory.",
+        "copy them into memory of this one: on huge pages, which may be faster. Weights of other "
+        "models are always packed into memory.",
     ),
 ]
 Adapter = Annotated[

@@ -5,7 +5,7 @@ Plain data in, plain data out; fusion lives here.
 Fused here: rounding to int8 with the norm, gate or attention that produces the value (once for all
 linear ops that read it), rope with the KV store, a residual add with the linear op before it, and
 stacked matrices (qkv, gate and up) as one op; in fusion.py, before that, operations that become
-one. A mixture of experts is played in steps (experts.py).
+one. A mixture of experts is played in steps (experts.py). What each gains is in bench/LOG.md.
 """
 
 from __future__ import annotations

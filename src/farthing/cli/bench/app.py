@@ -19,10 +19,11 @@ from farthing.cli.bench.options import (
     Tokens,
     counts,
 )
-from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads
+from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads, Weights
 
 if TYPE_CHECKING:
     from farthing.cli.bench.session import Session
+    from farthing.program.weights import WeightPlacement
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -113,6 +114,7 @@ def prefill(
     threads: Threads = None,
     rounds: Rounds = 5,
     kv_cache_dtype: KvCacheDtype = "fp16",
+    weights: Weights = "mmap",
     json: Json = False,
     output: Output = None,
 ) -> None:
@@ -121,7 +123,7 @@ def prefill(
     from farthing.bench.target import Needs
 
     session = _session("prefill", threads, rounds, json, output)
-    target = session.target(model, shape, scheme, Needs(1, tokens + 1), kv_cache_dtype)
+    target = session.target(model, shape, scheme, Needs(1, tokens + 1), kv_cache_dtype, weights)
     session.measure_target(target, prefill_cases(target, tokens))
     session.finish()
 
@@ -135,12 +137,13 @@ def decode(
     threads: Threads = None,
     rounds: Rounds = 5,
     kv_cache_dtype: KvCacheDtype = "fp16",
+    weights: Weights = "mmap",
     json: Json = False,
     output: Output = None,
 ) -> None:
     """One sequence's next token: a pass, its matrix products, and the whole way through LLM."""
     session = _session("decode", threads, rounds, json, output)
-    _decode(session, model, shape, scheme, kv_cache_dtype, [1], [context])
+    _decode(session, model, shape, scheme, kv_cache_dtype, weights, [1], [context])
 
 
 @app.command("batch")
@@ -153,13 +156,14 @@ def batch(
     threads: Threads = None,
     rounds: Rounds = 5,
     kv_cache_dtype: KvCacheDtype = "fp16",
+    weights: Weights = "mmap",
     json: Json = False,
     output: Output = None,
 ) -> None:
     """The next token of several sequences together."""
     sizes = counts("--batch", batch, most=512)
     session = _session("batch", threads, rounds, json, output)
-    _decode(session, model, shape, scheme, kv_cache_dtype, sizes, [context])
+    _decode(session, model, shape, scheme, kv_cache_dtype, weights, sizes, [context])
 
 
 @app.command("context")
@@ -171,13 +175,14 @@ def context(
     threads: Threads = None,
     rounds: Rounds = 5,
     kv_cache_dtype: KvCacheDtype = "fp16",
+    weights: Weights = "mmap",
     json: Json = False,
     output: Output = None,
 ) -> None:
     """One sequence's next token after short and long contexts."""
     lengths = counts("--context", context, least=0)
     session = _session("context", threads, rounds, json, output)
-    _decode(session, model, shape, scheme, kv_cache_dtype, [1], lengths, through_llm=False)
+    _decode(session, model, shape, scheme, kv_cache_dtype, weights, [1], lengths, through_llm=False)
 
 
 def _decode(
@@ -186,6 +191,7 @@ def _decode(
     shape: str | None,
     scheme: str | None,
     kv_cache_dtype: Literal["fp16", "int8", "fp32"],
+    weights: WeightPlacement,
     sizes: list[int],
     contexts: list[int],
     *,
@@ -196,7 +202,7 @@ def _decode(
 
     longest = max([PROMPT_TOKENS + NEW_TOKENS + 1, *(c + 1 for c in contexts)])
     needs = Needs(max(sizes), longest, rows=max(512, PROMPT_TOKENS * max(sizes)))
-    target = session.target(model, shape, scheme, needs, kv_cache_dtype)
+    target = session.target(model, shape, scheme, needs, kv_cache_dtype, weights)
     cases = []
     for size in sizes:
         for length in contexts:

@@ -34,6 +34,7 @@ from farthing.cli.loading import LoadBar
 from farthing.cli.terminal import write_json
 from farthing.errors import InvalidParameterError
 from farthing.program.native import thread_team
+from farthing.program.weights import WeightPlacement
 
 DEFAULT_SCHEME = "w4g32"
 
@@ -69,6 +70,7 @@ class Session:
         scheme: str | None,
         needs: Needs,
         kv_cache_dtype: Literal["fp16", "int8", "fp32"],
+        weights: WeightPlacement,
     ) -> Target:
         """The model or shape that was asked for, its cache written.
 
@@ -101,6 +103,7 @@ class Session:
                     needs,
                     num_threads=self.num_threads,
                     kv_cache_dtype=kv_cache_dtype,
+                    weights=weights,
                     progress=bar.advance,
                 )
             finally:
