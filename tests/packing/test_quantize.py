@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +161,7 @@ def mapping_at(address: int) -> tuple[str, set[str]]:
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux")
 @pytest.mark.parametrize("weights", ["mmap", "copy"])
 def test_a_model_has_its_weights_where_they_were_asked_for(weights: str, tmp_path: Path) -> None:
-    """Mapped from the file, by default; copies on huge pages where the system has them to give."""
+    """Mapped from the file, by default; huge pages are asked for where the system has them."""
     source = make_tiny_model("qwen2-tied", tmp_path / "source")
     packed = pack(source, tmp_path / "packed")
     llm = LLM(packed) if weights == "mmap" else LLM(packed, weights="copy")
@@ -172,7 +176,37 @@ def test_a_model_has_its_weights_where_they_were_asked_for(weights: str, tmp_pat
             assert "wr" not in flags
         else:
             assert name == ""
-            assert "hg" in flags or not Path("/sys/kernel/mm/transparent_hugepage").exists()
+        assert "hg" in flags or not Path("/sys/kernel/mm/transparent_hugepage").exists()
+
+
+def resident_pages(path: Path) -> int:
+    """How many pages of a file the system has in memory."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as whole:
+        pages = (ctypes.c_ubyte * -(-len(whole) // mmap.PAGESIZE))()
+        address = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+        result = ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(address), ctypes.c_size_t(len(whole)), ctypes.byref(pages)
+        )
+        assert result == 0
+        return sum(page & 1 for page in pages)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_small_pages_of_writing_do_not_stay_in_memory(tmp_path: Path) -> None:
+    """So that the file is read into large ones; where the file system drops pages when asked."""
+    packed = pack(make_tiny_model("qwen2-tied", tmp_path / "source"), tmp_path / "packed")
+    written = (packed / "model.safetensors").read_bytes()
+    control = tmp_path / "control"
+    control.write_bytes(written)
+    kept = resident_pages(control)
+    assert kept == -(-len(written) // mmap.PAGESIZE)
+    with control.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if resident_pages(control) == kept:
+        return  # all that was written is in memory only
+    again = pack(tmp_path / "source", tmp_path / "again")
+    assert resident_pages(again / "model.safetensors") < kept / 2
 
 
 def test_a_head_may_have_a_scheme_of_its_own(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import stat
@@ -99,6 +100,9 @@ class FileReader:
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else str(error)
                 raise FarthingError(f"{self.path}: cannot be mapped: {reason}") from error
+            # Hardware prefetches end with a page. Not every system has large ones for files.
+            with contextlib.suppress(OSError):
+                whole.madvise(mmap.MADV_HUGEPAGE)
             whole.madvise(mmap.MADV_WILLNEED)
             self._mapped = np.frombuffer(whole, np.uint8)
         return self._mapped

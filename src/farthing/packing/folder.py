@@ -104,6 +104,8 @@ class PartialFolder:
             os.truncate(self._model / name, size)
         for path in [*self._model.iterdir(), self._model]:
             _sync(path)
+        for name in expected:
+            _drop_cached(self._model / name)
         if self._force and os.path.lexists(self._target):
             check_target(self._target, [], force=True)
             shutil.rmtree(self.path / "replaced", ignore_errors=True)  # of a run that ended here
@@ -262,6 +264,19 @@ def _sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _drop_cached(path: Path) -> None:
+    """Lets the system forget a file's pages.
+
+    Those it wrote piece by piece are small; it reads a mapped file into large ones where the file
+    system can.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
 
