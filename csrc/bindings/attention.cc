@@ -26,7 +26,10 @@ KvLayout layout_of(const std::string& kv_type, int32_t layers, int32_t kv_heads,
           "head_dim must be a multiple of 16, counts positive");
   const KvType type =
       kv_type == "f16" ? KvType::f16 : (kv_type == "f32" ? KvType::f32 : KvType::i8);
-  return {type, layers, kv_heads, head_dim};
+  const KvLayout layout{type, layers, kv_heads, head_dim};
+  (void)checked_product({layout.head_bytes(), static_cast<size_t>(layers),
+                         static_cast<size_t>(kv_heads)});  // as block_bytes(), which trusts them
+  return layout;
 }
 
 // Workspace that shows misuse: NaN before the first call, and a margin that must stay as it is.
@@ -88,14 +91,15 @@ class TestPool {
                          InArray<float, 3> q, float scale, float softcap, int32_t window,
                          const std::vector<int32_t>& tiles, int32_t parts) {
     check_layer(layer);
-    const int32_t tokens = static_cast<int32_t>(q.shape(0));
-    const AttentionShape shape = {static_cast<int32_t>(q.shape(1)), layout_.num_kv_heads,
+    const int32_t tokens = extent_of(q.shape(0));
+    const AttentionShape shape = {extent_of(q.shape(1)), layout_.num_kv_heads,
                                   layout_.head_dim, scale, softcap, window};
     require(q.shape(2) == static_cast<size_t>(shape.head_dim) &&
                 shape.num_heads % shape.num_kv_heads == 0,
             "q must be (tokens, heads, head_dim), heads a multiple of kv_heads");
-    require(position >= 0 && static_cast<size_t>(position + tokens + kBlockTokens - 1) /
-                                     kBlockTokens <= block_table.shape(0),
+    require(position >= 0 &&
+                (static_cast<size_t>(position) + q.shape(0) + kBlockTokens - 1) / kBlockTokens <=
+                    block_table.shape(0),
             "block_table is too short");
     for (size_t i = 0; i < block_table.shape(0); ++i)
       require(block_table(i) >= 0 && block_table(i) < blocks_, "block outside the pool");
@@ -104,7 +108,7 @@ class TestPool {
     const Scratch scratch(attention_scratch_bytes(shape));
     int32_t row = 0;
     for (int32_t rows : tiles) {
-      require(rows > 0 && row + rows <= tokens, "tiles must add up to the tokens");
+      require(rows > 0 && rows <= tokens - row, "tiles must add up to the tokens");
       for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
         const AttentionTile tile = {block_table.data(), position + row, row, rows, head};
         if (parts > 0)
@@ -173,8 +177,8 @@ FARTHING_BIND(attention) {
         OutArray<float> cos = new_array<float>({positions.shape(0), inv_freq.shape(0)});
         OutArray<float> sin = new_array<float>({positions.shape(0), inv_freq.shape(0)});
         attention_kernels(isa_argument(isa))
-            .rope_table(positions.data(), static_cast<int32_t>(positions.shape(0)), inv_freq.data(),
-                        static_cast<int32_t>(inv_freq.shape(0)), magnitude, cos.data(), sin.data());
+            .rope_table(positions.data(), extent_of(positions.shape(0)), inv_freq.data(),
+                        extent_of(inv_freq.shape(0)), magnitude, cos.data(), sin.data());
         return nb::make_tuple(cos, sin);
       },
       nb::arg("isa"), nb::arg("positions"), nb::arg("inv_freq"), nb::arg("magnitude") = 1.0,
@@ -189,9 +193,9 @@ FARTHING_BIND(attention) {
         const AttentionKernels& k = attention_kernels(isa_argument(isa));
         for (size_t t = 0; t < heads.shape(0); ++t)
           k.rope_row(heads.data() + t * heads.shape(1) * heads.shape(2),
-                     static_cast<int32_t>(heads.shape(1)), static_cast<int32_t>(heads.shape(2)),
+                     extent_of(heads.shape(1)), extent_of(heads.shape(2)),
                      cos.data() + t * cos.shape(1), sin.data() + t * cos.shape(1),
-                     static_cast<int32_t>(cos.shape(1)));
+                     extent_of(cos.shape(1)));
       },
       nb::arg("isa"), nb::arg("heads"), nb::arg("cos"), nb::arg("sin"), ComputeGuard(),
       "Rotates heads (tokens, heads, head_dim) in place.");

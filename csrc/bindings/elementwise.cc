@@ -13,7 +13,7 @@ namespace {
 
 using Rows = InArray<float, 2>;
 
-int32_t width_of(const Rows& x) { return static_cast<int32_t>(x.shape(1)); }
+int32_t width_of(const Rows& x) { return extent_of(x.shape(1)); }
 
 // out[r] = row(x[r], out[r]) for each row, `out_width` wide. Last row first, so that a kernel that
 // wrote past its row would spoil one that is finished.

@@ -25,7 +25,7 @@ FARTHING_BIND(experts) {
         OutArray<int32_t> chosen = new_array<int32_t>({logits.shape(0), each});
         OutArray<float> weights = new_array<float>({logits.shape(0), each});
         for (size_t r = logits.shape(0); r-- > 0;)
-          k.route_row(logits.data() + r * logits.shape(1), static_cast<int32_t>(logits.shape(1)),
+          k.route_row(logits.data() + r * logits.shape(1), extent_of(logits.shape(1)),
                       top_k, normalize, chosen.data() + r * each, weights.data() + r * each);
         return std::tuple{chosen, weights};
       },
@@ -41,8 +41,8 @@ FARTHING_BIND(experts) {
                   "rows must be rows of y");
         const ExpertKernels& k = expert_kernels(isa_argument(isa));
         OutArray<float> out = new_array<float>({y.shape(1)});
-        k.combine_row(y.data(), rows.data(), weights.data(), static_cast<int32_t>(rows.shape(0)),
-                      static_cast<int32_t>(y.shape(1)), add ? add->data() : nullptr, out.data());
+        k.combine_row(y.data(), rows.data(), weights.data(), extent_of(rows.shape(0)),
+                      extent_of(y.shape(1)), add ? add->data() : nullptr, out.data());
         return out;
       },
       nb::arg("isa"), nb::arg("y"), nb::arg("rows"), nb::arg("weights"),

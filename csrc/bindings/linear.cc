@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "bindings/numpy_arrays.h"
 #include "bindings/registry.h"
 #include "core/isa.h"
 #include "core/matrix.h"
@@ -26,19 +27,11 @@ using namespace nb::literals;
 namespace farthing {
 namespace {
 
-template <class T, size_t kDims>
-using Input = nb::ndarray<const T, nb::ndim<kDims>, nb::c_contig, nb::device::cpu>;
-using Bytes = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;  // of any shape
 template <class T>
-using Output = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
-
-// (rows, cols) array owning new memory.
-template <class T>
-Output<T> new_array(size_t rows, size_t cols, T fill) {
-  T* data = new T[rows * cols];
-  std::fill(data, data + rows * cols, fill);
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return Output<T>(data, {rows, cols}, owner);
+OutArray<T> filled_array(size_t rows, size_t cols, T fill) {
+  OutArray<T> array = new_array<T>({rows, cols});
+  std::fill(array.data(), array.data() + array.size(), fill);
+  return array;
 }
 
 const LinearKernels& kernels_named(const std::string& name) {
@@ -51,6 +44,9 @@ const LinearKernels& kernels_named(const std::string& name) {
 std::string sizes(size_t a, size_t b) { return std::to_string(a) + " and " + std::to_string(b); }
 
 size_t padded_to(size_t cols, int32_t group) {
+  if (cols > static_cast<size_t>(Matrix::kMostCols))
+    throw std::invalid_argument("x has at most " + std::to_string(Matrix::kMostCols) +
+                                " columns, got " + std::to_string(cols));
   return static_cast<size_t>(padded_cols(static_cast<int32_t>(cols), group));
 }
 
@@ -75,8 +71,8 @@ struct Quantized {
 // One call of the kernel: row blocks [0] to [1] of the matrix, rows [2] to [3] of x.
 using Split = std::tuple<int32_t, int32_t, int32_t, int32_t>;
 
-Output<float> linear(const Matrix& matrix, Input<float, 2> x, const std::string& isa,
-                     std::optional<Input<float, 1>> bias, std::optional<Input<float, 2>> add,
+OutArray<float> linear(const Matrix& matrix, InArray<float, 2> x, const std::string& isa,
+                     std::optional<InArray<float, 1>> bias, std::optional<InArray<float, 2>> add,
                      std::optional<std::vector<Split>> splits, bool in_place, size_t padding) {
   const LinearKernels& kernels = kernels_named(isa);
   const size_t tokens = x.shape(0), cols = x.shape(1), rows = static_cast<size_t>(matrix.rows());
@@ -87,14 +83,14 @@ Output<float> linear(const Matrix& matrix, Input<float, 2> x, const std::string&
     throw std::invalid_argument("bias and matrix rows differ: " + sizes(bias->shape(0), rows));
   if (add && (add->shape(0) != tokens || add->shape(1) != rows))
     throw std::invalid_argument("add and result differ in shape");
-  if (!splits)
-    splits = {{0, matrix.row_blocks(), 0, static_cast<int32_t>(tokens)}};
+  const int32_t last = extent_of(tokens);
+  if (!splits) splits = {{0, matrix.row_blocks(), 0, last}};
   for (const auto& [b0, b1, t0, t1] : *splits)
-    if (b0 < 0 || b1 > matrix.row_blocks() || t0 < 0 || t1 > static_cast<int32_t>(tokens))
+    if (b0 < 0 || b1 > matrix.row_blocks() || t0 < 0 || t1 > last)
       throw std::invalid_argument("a split reaches outside the result");
 
-  const size_t stride = rows + padding;
-  Output<float> out = new_array(tokens, stride, std::numeric_limits<float>::quiet_NaN());
+  const size_t stride = checked_sum(rows, padding);
+  OutArray<float> out = filled_array(tokens, stride, std::numeric_limits<float>::quiet_NaN());
   std::vector<float> added;
   const float* add_data = nullptr;
   if (add) {
@@ -125,7 +121,7 @@ Output<float> linear(const Matrix& matrix, Input<float, 2> x, const std::string&
   return out;
 }
 
-nb::tuple quantize_rows(Input<float, 2> x, int32_t group, const std::string& isa) {
+nb::tuple quantize_rows(InArray<float, 2> x, int32_t group, const std::string& isa) {
   const LinearKernels& kernels = kernels_named(isa);
   const size_t rows = x.shape(0), cols = x.shape(1);
   if (group != 16 && group != 32 && group != 64 && group != 128 && group != 256)
@@ -133,9 +129,9 @@ nb::tuple quantize_rows(Input<float, 2> x, int32_t group, const std::string& isa
                                 std::to_string(group));
   const size_t padded = padded_to(cols, group);
   const size_t groups = padded / static_cast<size_t>(group), runs = padded / kSumRun;
-  Output<int8_t> codes = new_array<int8_t>(rows, padded, 0);
-  Output<float> scales = new_array<float>(rows, groups, 0.0f);
-  Output<int32_t> sums = new_array<int32_t>(rows, runs, 0);
+  OutArray<int8_t> codes = filled_array<int8_t>(rows, padded, 0);
+  OutArray<float> scales = filled_array<float>(rows, groups, 0.0f);
+  OutArray<int32_t> sums = filled_array<int32_t>(rows, runs, 0);
   for (size_t t = 0; t < rows; ++t)
     kernels.quantize_row(x.data() + t * cols, static_cast<int32_t>(cols), group,
                          codes.data() + t * padded, scales.data() + t * groups,
@@ -143,12 +139,12 @@ nb::tuple quantize_rows(Input<float, 2> x, int32_t group, const std::string& isa
   return nb::make_tuple(codes, scales, sums);
 }
 
-Output<float> dequantize(const Matrix& matrix, int64_t first, int64_t count,
+OutArray<float> dequantize(const Matrix& matrix, int64_t first, int64_t count,
                          std::optional<std::string> isa) {
   matrix.check_rows(first, count);
   const LinearKernels& kernels = isa ? kernels_named(*isa) : linear_kernels(active_isa());
   const size_t cols = static_cast<size_t>(matrix.cols());
-  Output<float> out = new_array(static_cast<size_t>(count), cols, 0.0f);
+  OutArray<float> out = filled_array(static_cast<size_t>(count), cols, 0.0f);
   nb::gil_scoped_release release;
   for (int64_t i = 0; i < count; ++i)
     kernels.dequantize_row(matrix.view(), static_cast<int32_t>(first + i),
@@ -156,7 +152,7 @@ Output<float> dequantize(const Matrix& matrix, int64_t first, int64_t count,
   return out;
 }
 
-using Codebook = Input<int8_t, 1>;
+using Codebook = InArray<int8_t, 1>;
 
 Matrix::Codebook levels(const std::optional<Codebook>& codebook) {
   if (!codebook) return std::nullopt;
@@ -168,8 +164,8 @@ Matrix::Codebook levels(const std::optional<Codebook>& codebook) {
   return values;
 }
 
-void pack_arrays(Matrix& self, int64_t first_row, Input<uint8_t, 2> codes,
-                Input<uint16_t, 2> scales, std::optional<Input<uint16_t, 2>> minimums) {
+void pack_arrays(Matrix& self, int64_t first_row, InArray<uint8_t, 2> codes,
+                InArray<uint16_t, 2> scales, std::optional<InArray<uint16_t, 2>> minimums) {
   const size_t rows = codes.shape(0), cols = static_cast<size_t>(self.cols());
   const size_t groups = static_cast<size_t>(self.groups());
   const auto expect = [&](const char* what, size_t a, size_t b, size_t right) {
@@ -186,10 +182,8 @@ void pack_arrays(Matrix& self, int64_t first_row, Input<uint8_t, 2> codes,
                   minimums ? minimums->data() : nullptr);
 }
 
-using Packed = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-Matrix from_packed(const std::string& scheme, int32_t rows, int32_t cols, Packed packed,
-                   std::optional<Codebook> codebook) {
+Matrix from_packed(const std::string& scheme, int32_t rows, int32_t cols,
+                   InArray<uint8_t, 1> packed, std::optional<Codebook> codebook) {
   const size_t bytes = packed.shape(0);
   std::shared_ptr<const uint8_t> memory(packed.data(), [packed](const uint8_t*) {});
   return Matrix(parse_scheme(scheme), rows, cols, levels(codebook), std::move(memory), bytes);
@@ -245,7 +239,7 @@ FARTHING_BIND(linear) {
                   "not the layout's.")
       .def(
           "pack",
-          [](Matrix& self, int64_t first_row, Bytes source) {
+          [](Matrix& self, int64_t first_row, InBytes source) {
             nb::gil_scoped_release release;
             return self.pack(first_row, source.data(), source.size());
           },
@@ -262,7 +256,7 @@ FARTHING_BIND(linear) {
            "in use.")
       .def(
           "fill_packed",
-          [](Matrix& self, size_t offset, Packed packed) {
+          [](Matrix& self, size_t offset, InArray<uint8_t, 1> packed) {
             nb::gil_scoped_release release;
             self.fill_packed(offset, packed.data(), packed.shape(0));
           },
@@ -277,9 +271,6 @@ FARTHING_BIND(linear) {
           },
           "(row, column) of a weight, or of the group of a scale or minimum, that is a NaN or an "
           "infinity; None if all are finite.")
-      .def("copied", &Matrix::copied, nb::call_guard<nb::gil_scoped_release>(),
-           "The same matrix with its packed bytes in new memory: on huge pages, spread over memory "
-           "nodes. Threads may copy several matrices at once.")
       .def("dequantize", &dequantize, "first"_a, "count"_a, "isa"_a = nb::none(),
            ComputeGuard(),
            "Rows first.. as float32 (count, cols), bit for bit the checkpoint format's values.")
@@ -299,7 +290,7 @@ FARTHING_BIND(linear) {
         "group (0: floats) and codebook.");
   m.def(
       "first_nonfinite",
-      [](const std::string& name, Bytes source) -> std::optional<size_t> {
+      [](const std::string& name, InBytes source) -> std::optional<size_t> {
         const Scheme scheme = parse_scheme(name);
         const size_t block = static_cast<size_t>(scheme_info(scheme).block_bytes);
         if (block == 0) throw std::invalid_argument(name + " is the format of no checkpoint");

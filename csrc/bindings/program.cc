@@ -14,6 +14,7 @@
 #include <tuple>
 #include <variant>
 
+#include "bindings/numpy_arrays.h"
 #include "bindings/registry.h"
 #include "core/kv_pool.h"
 
@@ -22,10 +23,10 @@ namespace nb = nanobind;
 namespace farthing {
 namespace {
 
-using IntVector = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using IntMatrix = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using TokenVector = nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using FloatMatrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using IntVector = InArray<int32_t, 1>;
+using IntMatrix = InArray<int32_t, 2>;
+using TokenVector = InOutArray<int32_t, 1>;
+using FloatMatrix = InOutArray<float, 2>;
 using PyExpertStack = std::tuple<std::vector<std::shared_ptr<Matrix>>, int32_t>;
 using PySegment = std::tuple<std::shared_ptr<Matrix>, std::vector<float>, int32_t>;
 using PyHeadLinear = std::tuple<int32_t, PySegment>;   // x, segment
@@ -102,11 +103,6 @@ void check_indices(const Step& step, const Program& program, const KvPool& kv) {
   check_kv(program.kv_needs(), kv.layout());
   const std::string vocab = "from 0 below " + std::to_string(program.vocab_size());
   const std::string blocks = "from 0 below " + std::to_string(kv.num_blocks());
-  for (int32_t kind = 0; kind < 3; ++kind) {
-    const int32_t rows = step.rows(static_cast<RowKind>(kind));
-    require(rows <= program.max_rows(), "the step", rows,
-            "at most " + std::to_string(program.max_rows()) + " rows");
-  }
   for (int32_t i = 0; i < step.num_tokens; ++i)
     require(step.tokens[i] >= 0 && step.tokens[i] < program.vocab_size(), "tokens", step.tokens[i],
             vocab);
@@ -119,8 +115,8 @@ void check_indices(const Step& step, const Program& program, const KvPool& kv) {
             "ascending, at most the number of tokens");
     require(step.positions[begin] >= 0, "positions", step.positions[begin], "at least 0");
     for (int32_t row = begin + 1; row < end; ++row)
-      require(step.positions[row] == step.positions[row - 1] + 1, "positions", step.positions[row],
-              "consecutive within a sequence");
+      require(step.positions[row] == int64_t{step.positions[row - 1]} + 1, "positions",
+              step.positions[row], "consecutive within a sequence");
     const int32_t used = step.positions[end - 1] / kBlockTokens + 1;
     require(used <= step.table_stride, "block_tables", step.table_stride,
             std::to_string(used) + " columns or more");
@@ -144,6 +140,12 @@ void run(Program& program, ThreadPool& pool, KvPool& kv, const IntVector& tokens
          const IntVector& positions, const IntVector& row_offsets, const IntMatrix& block_tables,
          const IntVector& logit_rows, const IntVector& argmax_rows, const IntVector& hidden_rows,
          std::vector<FloatMatrix> outputs, const TokenVector& argmax) {
+  // The rows of every kind, so that they can be counted in 32 bits from here on.
+  for (const size_t rows : {tokens.shape(0), logit_rows.shape(0) + argmax_rows.shape(0),
+                            hidden_rows.shape(0)})
+    require(rows <= static_cast<size_t>(program.max_rows()), "the step",
+            static_cast<int64_t>(rows),
+            "at most " + std::to_string(program.max_rows()) + " rows");
   Step step{};
   step.num_tokens = static_cast<int32_t>(tokens.shape(0));
   step.tokens = tokens.data();
@@ -152,13 +154,13 @@ void run(Program& program, ThreadPool& pool, KvPool& kv, const IntVector& tokens
   step.positions = positions.data();
   require(row_offsets.shape(0) >= 2, "row_offsets", static_cast<int64_t>(row_offsets.shape(0)),
           "2 entries or more");
-  step.num_sequences = static_cast<int32_t>(row_offsets.shape(0)) - 1;
+  step.num_sequences = extent_of(row_offsets.shape(0)) - 1;
   step.row_offsets = row_offsets.data();
-  require(static_cast<int32_t>(block_tables.shape(0)) == step.num_sequences, "block_tables",
+  require(extent_of(block_tables.shape(0)) == step.num_sequences, "block_tables",
           static_cast<int64_t>(block_tables.shape(0)),
           std::to_string(step.num_sequences) + " rows");
   step.block_tables = block_tables.data();
-  step.table_stride = static_cast<int32_t>(block_tables.shape(1));
+  step.table_stride = extent_of(block_tables.shape(1));
   step.num_logit_rows = static_cast<int32_t>(logit_rows.shape(0));
   step.logit_rows = logit_rows.data();
   step.num_argmax_rows = static_cast<int32_t>(argmax_rows.shape(0));
@@ -182,8 +184,8 @@ void run(Program& program, ThreadPool& pool, KvPool& kv, const IntVector& tokens
   for (size_t i = 0; i < outputs.size(); ++i) {
     const FloatBuffer& buffer = program.float_buffer(program.outputs()[i]);
     const int32_t rows = step.rows(buffer.rows);
-    require(static_cast<int32_t>(outputs[i].shape(0)) == rows &&
-                static_cast<int32_t>(outputs[i].shape(1)) == buffer.width,
+    require(outputs[i].shape(0) == static_cast<size_t>(rows) &&
+                outputs[i].shape(1) == static_cast<size_t>(buffer.width),
             "outputs", static_cast<int64_t>(outputs[i].shape(0)),
             "(" + std::to_string(rows) + ", " + std::to_string(buffer.width) + ")");
     targets.push_back(outputs[i].data());

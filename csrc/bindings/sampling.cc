@@ -25,7 +25,7 @@ using Edits = std::vector<std::tuple<int32_t, float>>;
 
 int32_t width_of(const Row& x) {
   require(x.shape(0) >= 1, "a row of logits has one column at least");
-  return static_cast<int32_t>(x.shape(0));
+  return extent_of(x.shape(0));
 }
 
 struct RowArguments {
@@ -147,10 +147,10 @@ FARTHING_BIND(sampling) {
       "gumbel",
       [](const std::string& isa, uint64_t seed, uint32_t choice, uint32_t position,
          uint32_t first_token, uint32_t count) {
+        const int32_t n = extent_of(count);
         OutArray<float> out = new_array<float>({count});
         sampling_kernels(isa_argument(isa))
-            .gumbel_row({seed, choice, position}, first_token, static_cast<int32_t>(count),
-                        out.data());
+            .gumbel_row({seed, choice, position}, first_token, n, out.data());
         return out;
       },
       nb::arg("isa"), nb::arg("seed"), nb::arg("choice"), nb::arg("position"),
@@ -161,7 +161,7 @@ FARTHING_BIND(sampling) {
         require(x.shape(0) == z.shape(0), "x and z must be of one length");
         OutArray<float> out = new_array<float>({x.shape(0)});
         sampling_kernels(isa_argument(isa))
-            .gumbel_of_words(x.data(), z.data(), static_cast<int32_t>(x.shape(0)), out.data());
+            .gumbel_of_words(x.data(), z.data(), extent_of(x.shape(0)), out.data());
         return out;
       },
       nb::arg("isa"), nb::arg("x"), nb::arg("z"), ComputeGuard());
@@ -169,9 +169,9 @@ FARTHING_BIND(sampling) {
       "philox",
       [](const std::string& isa, uint64_t key, InArray<uint32_t, 1> counter, uint32_t count) {
         require(counter.shape(0) == 4, "a counter has four words");
+        const int32_t n = extent_of(count);
         OutArray<uint32_t> out = new_array<uint32_t>({count, 4});
-        sampling_kernels(isa_argument(isa))
-            .philox_rows(key, counter.data(), static_cast<int32_t>(count), out.data());
+        sampling_kernels(isa_argument(isa)).philox_rows(key, counter.data(), n, out.data());
         return out;
       },
       nb::arg("isa"), nb::arg("key"), nb::arg("counter"), nb::arg("count"));

@@ -15,4 +15,11 @@ inline size_t checked_product(std::initializer_list<size_t> factors) {
   return product;
 }
 
+// The same of a sum.
+inline size_t checked_sum(size_t a, size_t b) {
+  size_t sum;
+  if (__builtin_add_overflow(a, b, &sum)) throw std::bad_alloc();
+  return sum;
+}
+
 }  // namespace farthing

@@ -10,9 +10,8 @@
 #include "kernels/linear/linear.h"
 
 namespace farthing {
-namespace {
-constexpr int32_t kMostCols = kWholeRow - kSuperCols;  // filled up, they are below kWholeRow
-}
+
+static_assert(Matrix::kMostCols + kSuperCols <= kWholeRow);
 
 Matrix::Matrix(Scheme scheme, int32_t rows, int32_t cols, const Codebook& codebook, std::nullptr_t)
     : scheme_(scheme), rows_(rows), cols_(cols), row_block_bytes_(0) {
@@ -20,6 +19,9 @@ Matrix::Matrix(Scheme scheme, int32_t rows, int32_t cols, const Codebook& codebo
   if (rows <= 0 || cols <= 0)
     throw std::invalid_argument("a matrix needs rows and columns, got (" + std::to_string(rows) +
                                 ", " + std::to_string(cols) + ")");
+  if (rows > kMostRows)
+    throw std::invalid_argument("a matrix has at most " + std::to_string(kMostRows) +
+                                " rows, got " + std::to_string(rows));
   if (cols > kMostCols)
     throw std::invalid_argument("a matrix has at most " + std::to_string(kMostCols) +
                                 " columns, got " + std::to_string(cols));
@@ -88,18 +90,10 @@ uint8_t* Matrix::writable() const {
   return memory_.get();
 }
 
-Matrix Matrix::copied() const {
-  Matrix copy = *this;
-  copy.memory_ = allocate_weights(nbytes());
-  std::memcpy(copy.memory_.get(), packed_.get(), nbytes());
-  copy.packed_ = copy.memory_;
-  return copy;
-}
-
 void Matrix::check_rows(int64_t first_row, int64_t count) const {
   if (first_row < 0 || count < 0 || first_row > rows_ || count > rows_ - first_row)
-    throw std::invalid_argument("rows " + std::to_string(first_row) + " to " +
-                                std::to_string(first_row + count) + " of a matrix of " +
+    throw std::invalid_argument(std::to_string(count) + " rows from row " +
+                                std::to_string(first_row) + " on, of a matrix of " +
                                 std::to_string(rows_) + " rows");
 }
 
@@ -142,9 +136,9 @@ void Matrix::pack_codes(int64_t first_row, int64_t count, const uint8_t* codes,
 
 void Matrix::fill_packed(size_t offset, const uint8_t* bytes, size_t count) {
   if (offset > nbytes() || count > nbytes() - offset)
-    throw std::invalid_argument("bytes " + std::to_string(offset) + " to " +
-                                std::to_string(offset + count) + " of packed memory of " +
-                                std::to_string(nbytes()));
+    throw std::invalid_argument(std::to_string(count) + " bytes from byte " +
+                                std::to_string(offset) + " on, of packed memory of " +
+                                std::to_string(nbytes()) + " bytes");
   std::memcpy(writable() + offset, bytes, count);
 }
 

@@ -14,6 +14,8 @@ namespace farthing {
 class Matrix {
  public:
   using Codebook = std::optional<std::array<int8_t, 16>>;
+  static constexpr int32_t kMostRows = INT32_MAX / kLanes * kLanes;  // so are whole blocks of them
+  static constexpr int32_t kMostCols = (1 << 30) - 256;  // filled up they are below kWholeRow
 
   // Zeroed memory on huge pages. `codebook` is another than the scheme's own, which is taken where
   // none is given. Throws std::invalid_argument for sizes the scheme cannot hold and for a codebook
@@ -34,14 +36,11 @@ class Matrix {
   void pack_codes(int64_t first_row, int64_t count, const uint8_t* codes, const uint16_t* scales,
                   const uint16_t* minimums);
 
-  // The same matrix with its packed bytes in memory of the first constructor's kind. Throws
-  // std::bad_alloc.
-  Matrix copied() const;
   // Copies packed bytes to `offset` of the packed memory. Threads may fill disjoint parts at once.
   // Throws std::invalid_argument.
   void fill_packed(size_t offset, const uint8_t* bytes, size_t count);
 
-  // Throws std::invalid_argument, with all numbers, if the rows do not exist.
+  // Throws std::invalid_argument, with all numbers, if the `count` rows do not exist.
   void check_rows(int64_t first_row, int64_t count) const;
 
   MatrixView view() const;

@@ -15,9 +15,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPatience{10};
 
+constexpr int32_t kMostRounds = 1'000'000;
+
 int32_t checked_rounds(int32_t rounds) {
-  if (rounds < 1)
-    throw std::invalid_argument("rounds=" + std::to_string(rounds) + " must be at least 1");
+  if (rounds < 1 || rounds > kMostRounds)
+    throw std::invalid_argument("rounds=" + std::to_string(rounds) + " must be from 1 to " +
+                                std::to_string(kMostRounds));
   return rounds;
 }
 

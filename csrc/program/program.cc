@@ -89,7 +89,8 @@ int32_t Program::add_output(RowKind rows, int32_t width) {
 int32_t Program::add_int8_buffer(RowKind rows, int32_t cols, int32_t group) {
   expect(group == 16 || group == 32 || group == 64 || group == 128 || group == 256,
          "int8 buffer group", group, "16, 32, 64, 128 or 256");
-  expect_positive("int8 buffer cols", cols);
+  expect(cols > 0 && cols <= Matrix::kMostCols, "int8 buffer cols", cols,
+         "from 1 to " + std::to_string(Matrix::kMostCols));
   auto buffer = std::make_unique<Int8Buffer>();
   buffer->rows = rows;
   buffer->cols = cols;
@@ -221,6 +222,8 @@ void Program::linear(int32_t x, std::vector<Segment> segments, int32_t add, int3
 void Program::head(int32_t start, std::vector<HeadOp> ops, int32_t out) {
   FloatBuffer& target = values("head out", out);
   expect_rows("head out", target.rows, RowKind::kept);
+  expect(target.width <= Matrix::kMostRows, "head out width", target.width,
+         "at most " + std::to_string(Matrix::kMostRows));
   if (has_head_) throw std::invalid_argument("a program has one head");
   const FloatBuffer* begin = start == -1 ? nullptr : &values("head start", start);
   if (begin) expect_like("head start", *begin, RowKind::logits, target.width);

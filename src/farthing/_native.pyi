@@ -129,12 +129,7 @@ class Matrix:
         (row, column) of a weight, or of the group of a scale or minimum, that is a NaN or an infinity; None if all are finite.
         """
 
-    def copied(self) -> Matrix:
-        """
-        The same matrix with its packed bytes in new memory: on huge pages, spread over memory nodes. Threads may copy several matrices at once.
-        """
-
-    def dequantize(self, first: int, count: int, isa: str | None = None) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    def dequantize(self, first: int, count: int, isa: str | None = None) -> NDArray[numpy.float32]:
         """
         Rows first.. as float32 (count, cols), bit for bit the checkpoint format's values.
         """
@@ -170,7 +165,7 @@ def first_nonfinite(scheme: str, source: Annotated[NDArray[numpy.uint8], dict(or
     Byte of source, checkpoint bytes of a scheme, at which the first NaN or infinity starts, of weights or of scales and minimums; None if all are finite.
     """
 
-def linear(matrix: Matrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], isa: str, *, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, add: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, splits: Sequence[tuple[int, int, int, int]] | None = None, in_place: bool = False, padding: int = 0) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+def linear(matrix: Matrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], isa: str, *, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, add: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, splits: Sequence[tuple[int, int, int, int]] | None = None, in_place: bool = False, padding: int = 0) -> NDArray[numpy.float32]:
     """
     x (T, cols) @ matrix.T (+ bias) (+ add) -> (T, rows + padding), by the kernels of one instruction set. splits: (block_begin, block_end, row_begin, row_end) per kernel call; what no call writes stays NaN. in_place: add lies in the result's memory.
     """

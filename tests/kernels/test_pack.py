@@ -223,7 +223,7 @@ def test_codes_that_do_not_fit_are_refused() -> None:
         m.pack_codes(0, codes, scales[:, :1].copy())
     with pytest.raises(ValueError, match="w5g64 has no minimums"):
         m.pack_codes(0, codes, scales, scales)
-    with pytest.raises(ValueError, match="rows 18 to 21 of a matrix of 20 rows"):
+    with pytest.raises(ValueError, match="3 rows from row 18 on, of a matrix of 20 rows"):
         m.pack_codes(18, codes, scales)
     codes[2, 7] = 32
     with pytest.raises(ValueError, match="codes of 0 to 31, got 32 at row 12, column 7"):
@@ -284,9 +284,9 @@ def test_sizes_that_do_not_fit_are_refused_with_both_numbers() -> None:
     m = _native.Matrix("q4_0", 16, 64)
     with pytest.raises(ValueError, match="37 bytes are not whole rows of 36 bytes"):
         m.pack(0, np.zeros(37, np.uint8))
-    with pytest.raises(ValueError, match="rows 15 to 17 of a matrix of 16 rows"):
+    with pytest.raises(ValueError, match="2 rows from row 15 on, of a matrix of 16 rows"):
         m.pack(15, np.zeros(72, np.uint8))
-    with pytest.raises(ValueError, match="rows 10 to 20 of a matrix of 16 rows"):
+    with pytest.raises(ValueError, match="10 rows from row 10 on, of a matrix of 16 rows"):
         m.dequantize(10, 10)
-    with pytest.raises(ValueError, match="rows -1 to 1"):
+    with pytest.raises(ValueError, match="2 rows from row -1 on"):
         m.dequantize(-1, 2)
