@@ -14,6 +14,7 @@ from farthing.models.registry import build_program
 from farthing.program.native import KvCache
 from support.command_line import CommandLine
 from support.moe_gguf import write_moe_gguf
+from support.packing import pack
 from support.tiny_models import KINDS, make_tiny_model
 
 
@@ -121,6 +122,36 @@ def test_the_default_model(farthing: CommandLine, qwen_gguf: Path) -> None:
     assert total == facts["tensor_bytes"]
     assert 0 < qwen_gguf.stat().st_size - total < 10 << 20  # the rest is metadata
     assert facts["tensor_types"]["q4_k"]["bits_per_weight"] == 4.5
+
+
+def test_a_packed_directory_is_verified(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path
+) -> None:
+    packed = pack(Path(tiny_model), tmp_path / "packed")
+    facts = json.loads(farthing("show", str(packed), "--verify", "--json").stdout)
+    assert facts["verified"]["tensors"] == sum(t["tensors"] for t in facts["tensor_types"].values())
+    assert facts["verified"]["bytes"] > facts["tensor_bytes"]
+    assert "are as they were written" in farthing("show", str(packed), "--verify").stdout
+    assert "verified" not in json.loads(farthing("show", str(packed), "--json").stdout)
+
+    weights = packed / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1000] ^= 4
+    weights.write_bytes(content)
+    result = farthing("show", str(packed), "--verify")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"farthing: error: {weights}: tensor ")
+    assert "is not as it was written" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_has_no_checksums_is_not_verified(farthing: CommandLine, tiny_model: str) -> None:
+    result = farthing("show", tiny_model, "--verify")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"farthing: error: --verify: {tiny_model} came without checksums; directories that "
+        "'farthing quantize' makes have them\n"
+    )
 
 
 def test_an_unsupported_architecture_is_told_with_those_supported(

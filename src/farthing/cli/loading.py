@@ -65,8 +65,9 @@ class LoadBar:
 
     PATIENCE = 0.7  # seconds
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, what: str = "Loading") -> None:
         self._name = name
+        self._what = what
         self._start = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -79,7 +80,7 @@ class LoadBar:
             from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
             self._bar = Progress(
-                TextColumn("Loading {task.description}"),
+                TextColumn(self._what + " {task.description}"),
                 BarColumn(),
                 DownloadColumn(binary_units=True),
                 console=console(stderr=True),

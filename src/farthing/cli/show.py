@@ -33,6 +33,14 @@ def show(
     program: Annotated[
         bool, typer.Option("--program", help="List the operations of a pass as well.")
     ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Read all of a packed directory and compare it with the checksums it was written "
+            "with.",
+        ),
+    ] = False,
     adapter: Adapter = None,
     json: Json = False,
 ) -> None:
@@ -58,6 +66,8 @@ def show(
         adapted = apply_adapter(operations, lora)
         operations = adapted.program
         facts["adapter"] = adapter_facts(lora, adapted)
+    if verify:
+        facts["verified"] = _verify(path, checkpoint)
     listing = describe(operations) if program else None
     if json:
         write_json(facts if listing is None else {**facts, "program": listing.splitlines()})
@@ -65,6 +75,24 @@ def show(
     _print(facts)
     if listing is not None:
         console().print(f"\n{listing}", soft_wrap=True)
+
+
+def _verify(path: Path, checkpoint: Checkpoint) -> dict[str, int]:
+    from farthing.cli.loading import LoadBar
+    from farthing.errors import InvalidParameterError
+    from farthing.packing import verify_packed
+
+    if checkpoint.manifest is None:
+        raise InvalidParameterError(
+            f"--verify: {path} came without checksums; directories that 'farthing quantize' makes "
+            "have them"
+        )
+    bar = LoadBar(path.name, "Verifying")
+    try:
+        verified = verify_packed(path, checkpoint.manifest, bar.advance)
+    finally:
+        bar.finish()
+    return {"tensors": verified.tensors, "files": verified.files, "bytes": verified.nbytes}
 
 
 def totals_by_type(checkpoint: Checkpoint) -> dict[str, TypeTotal]:
@@ -190,6 +218,16 @@ def _packed_text(packed: dict[str, Any]) -> str:
     return text if text.isprintable() else repr(text)
 
 
+def _verified_text(verified: dict[str, int]) -> str:
+    from farthing.cli.terminal import human_bytes
+
+    files = verified["files"]
+    return (
+        f"{verified['tensors']:,} tensors and {files} other file{'s' * (files > 1)}, "
+        f"{human_bytes(verified['bytes'])}, are as they were written"
+    )
+
+
 def _print(facts: dict[str, Any]) -> None:
     from rich import box
     from rich.table import Table
@@ -220,6 +258,7 @@ def _print(facts: dict[str, Any]) -> None:
             "Weights": f"{human_bytes(facts['tensor_bytes'])}, "
             f"{facts['bits_per_weight']:.2f} bits a weight",
             **({} if facts["packed"] is None else {"Packed": _packed_text(facts["packed"])}),
+            **({"Verified": _verified_text(facts["verified"])} if "verified" in facts else {}),
         }
     )
     types = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -38,6 +38,7 @@ class PartialFolder:
         self._force = force
         self._model = folder / "model"
         self._journal = folder / "journal"
+        self._sums: list[str] = []  # of the tensors written
         self._shards = shards
         self._places = [
             (shard, piece, offset)
@@ -58,13 +59,14 @@ class PartialFolder:
     def resume(self) -> None:
         """Counts the tensors that an earlier run has left whole, and writes headers anew."""
         self._model.mkdir(exist_ok=True)
-        sums = self._sums()
+        sums = self._noted()
         for line, (shard, piece, offset) in zip(sums, self._places, strict=False):
             path = self._model / shard.file_name
             if not path.is_file() or _checksum(path, offset, piece.nbytes) != line:
                 break
             self.done += 1
-        self._journal.write_text("".join(f"{line}\n" for line in sums[: self.done]))
+        self._sums = sums[: self.done]
+        self._journal.write_text("".join(f"{line}\n" for line in self._sums))
         for shard in self._shards:
             _write_at(self._model / shard.file_name, 0, shard.header)
 
@@ -84,8 +86,9 @@ class PartialFolder:
         shard, piece, offset = self._places[self.done]
         assert len(data) == piece.nbytes, piece.name
         _write_at(self._model / shard.file_name, offset, data)
+        self._sums.append(checksum(data))
         with self._journal.open("a") as journal:
-            journal.write(f"{zlib.crc32(data):08x}\n")
+            journal.write(f"{self._sums[-1]}\n")
         self.done += 1
 
     def add(self, name: str, text: str | bytes) -> None:
@@ -114,7 +117,13 @@ class PartialFolder:
         _sync(self._target.parent)
         shutil.rmtree(self.path)
 
-    def _sums(self) -> list[str]:
+    @property
+    def checksums(self) -> dict[str, str]:
+        """Those of the tensors written, by name."""
+        done = self._places[: self.done]
+        return {piece.name: s for (_, piece, _), s in zip(done, self._sums, strict=True)}
+
+    def _noted(self) -> list[str]:
         try:
             return self._journal.read_text(errors="replace").split()
         except FileNotFoundError:
@@ -149,6 +158,11 @@ def partial_folder(
         except ModelFormatError:  # the next run would meet it again
             shutil.rmtree(folder)
             raise
+
+
+def checksum(data: bytes | memoryview) -> str:
+    """CRC-32 as journal and manifest have it."""
+    return f"{zlib.crc32(data):08x}"
 
 
 def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:

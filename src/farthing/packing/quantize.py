@@ -17,6 +17,7 @@ from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoin
 from farthing.models.checkpoint.packed_manifest import (
     LAYOUT_VERSION,
     MANIFEST,
+    Checksums,
     Manifest,
     PackedEntry,
     SourceFormat,
@@ -24,7 +25,7 @@ from farthing.models.checkpoint.packed_manifest import (
 )
 from farthing.models.registry import FAMILIES, build_program
 from farthing.packing.description import description_files
-from farthing.packing.folder import PartialFolder, check_target, partial_folder
+from farthing.packing.folder import PartialFolder, check_target, checksum, partial_folder
 from farthing.packing.matrices import packed_matrices
 from farthing.packing.plan import Plan, plan
 from farthing.packing.shards import INDEX, SHARD_BYTES, Piece, Shard, index_of, plan_shards
@@ -150,10 +151,11 @@ def _describe(
     folder: PartialFolder,
 ) -> None:
     """Writes all that is not a weight."""
-    for name, data in description_files(checkpoint.path).items():
-        folder.add(name, data)
+    files = description_files(checkpoint.path)
     if len(shards) > 1:
-        folder.add(INDEX, index_of(shards))
+        files[INDEX] = index_of(shards).encode()
+    for name, data in files.items():
+        folder.add(name, data)
     matrices = {m.name: PackedEntry(m.scheme.name, *m.shape) for m in work.matrices}
     rounded = any(m.scheme.scale_levels and not m.kept for m in work.matrices)
     manifest = Manifest(
@@ -165,6 +167,9 @@ def _describe(
         created_by=_tool(),
         numerics_version=NUMERICS_VERSION,
         fingerprint=fingerprint_of(matrices),
+        checksums=Checksums(
+            folder.checksums, {name: checksum(data) for name, data in files.items()}
+        ),
     )
     folder.add(MANIFEST, manifest.to_json())
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farthing.models.checkpoint.packed_manifest import ALIGNMENT
+from farthing.models.checkpoint.packed_manifest import ALIGNMENT, WRITTEN_BY
 
 SHARD_BYTES = 2 << 30
 """A file is as large as this at most, unless one matrix is larger."""
@@ -74,7 +74,7 @@ def index_of(shards: Sequence[Shard]) -> str:
 
 
 def _shard(file_name: str, pieces: Sequence[Piece]) -> Shard:
-    entries: dict[str, object] = {"__metadata__": {"format": "farthing"}}
+    entries: dict[str, object] = {"__metadata__": {"format": WRITTEN_BY}}
     offsets = []
     at = 0
     for piece in pieces:

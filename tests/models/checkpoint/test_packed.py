@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from farthing.engine.model_loader import LoadOptions, load_model
-from farthing.errors import ModelFormatError
+from farthing.errors import ModelFormatError, ModelNotFoundError
 from farthing.models.checkpoint import PackedTensor, open_checkpoint
+from farthing.models.checkpoint.packed_manifest import PackedEntry, fingerprint_of
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.weights import load_weights
 from fuzz.corpus import write_gguf
@@ -76,6 +78,10 @@ def matrix(value: object, name: str = GATE) -> Callable[[dict[str, Any]], object
     return lambda manifest: manifest["matrices"].__setitem__(name, value)
 
 
+def sums(key: str, name: str, value: object) -> Callable[[dict[str, Any]], object]:
+    return lambda manifest: manifest[key].__setitem__(name, value)
+
+
 MANIFESTS = {
     "format": (set_to("format", "other"), "farthing.json: format"),
     "version": (set_to("layout_version", 2), "layout_version .*is 2, and this version .* reads 1"),
@@ -95,8 +101,21 @@ MANIFESTS = {
     "huge": (matrix(["q4_0", 1 << 31, 64]), "sizes must be positive"),
     "levels": (matrix(["nf4g64", 176, 64, [1, 2]]), "a codebook is a list of 16 levels"),
     "level": (matrix(["nf4g64", 176, 64, [200] * 16]), "integers from -128 to 127"),
-    "codebook": (matrix(["w4g64m", 176, 64, [0] * 16]), f"tensor {GATE} .*has no codebook"),
-    "other bytes": (matrix(["w8g64", 176, 64]), f"{WHOLE}: tensor {GATE} .*bytes, not "),
+    "codebook": (matrix(["w4g64m", 176, 64, [0] * 16]), "scheme 'w4g64m' has no codebook"),
+    "other bytes": (matrix(["w8g64", 176, 64]), rf"{WHOLE}: tensor {GATE} .*shape \(11, .*not \("),
+    "more rows": (matrix(["w4g64m", 177, 64]), rf"tensor {GATE} .*177 rows .*\(12, .*, not \(11, "),
+    "as long": (matrix(["w4g128m", 176, 64]), f"tensor {GATE} .*a packed w4g128m matrix"),
+    "same bytes": (matrix(["nf4g64", 176, 64]), "fingerprint.*is not as 'farthing quantize'"),
+    "levels of another": (matrix(["iq4_nl", 176, 64, [0] * 16]), "fingerprint.*is not as 'farth"),
+    "fingerprint": (set_to("fingerprint", "0" * 16), "fingerprint.*is '000000000000000"),
+    "sums": (set_to("tensor_crc32", []), "tensor_crc32 .*must be an object"),
+    "no sums": (lambda m: m.pop("tensor_crc32"), "tensor_crc32.*must be an object"),
+    "no file sums": (lambda m: m.pop("file_crc32"), "file_crc32.*must be an object"),
+    "sum": (sums("tensor_crc32", GATE, "1234567"), f"tensor_crc32.{GATE}.*eight hexadecimal"),
+    "sum number": (sums("tensor_crc32", GATE, 12345678), "must be eight hexadecimal digits"),
+    "sum of none": (sums("tensor_crc32", "other", "0" * 8), "tensor other: has a checksum and"),
+    "unsummed": (lambda m: m["tensor_crc32"].pop(GATE), f"tensor {GATE}: has no checksum"),
+    "path": (sums("file_crc32", "../x", "0" * 8), "file_crc32.*'../x' is not a file name"),
     "other shape": (matrix(["w4g64m", 175, 64]), r"has shape \(175, 64\) where \(176, 64\)"),
     "k-quant": (matrix(["q4_k", 176, 64]), f"tensor {GATE} .*multiple of 256 columns, got 64"),
     "absent": (matrix(["q4_0", 16, 64], "other.weight"), "tensor other.weight: is in no safet"),
@@ -109,8 +128,6 @@ def test_a_wrong_manifest_is_refused(case: str, packed: Path) -> None:
     change, words = MANIFESTS[case]
     change_manifest(packed, change)
     message = refusal(packed)
-    import re
-
     assert re.search(words, message), message
 
 
@@ -196,14 +213,52 @@ def test_a_vector_that_is_no_number_is_refused(packed: Path) -> None:
 
 
 def test_a_directory_without_its_weights_or_configuration_is_refused(packed: Path) -> None:
-    from farthing.errors import ModelNotFoundError
-
     for name in ("config.json", WHOLE):
         content = (packed / name).read_bytes()
         (packed / name).unlink()
         with pytest.raises(ModelNotFoundError, match=rf"{packed}: has n.*{name.split('.')[0]}"):
             load_model(packed, LoadOptions())
         (packed / name).write_bytes(content)
+
+
+def test_one_of_before_there_were_checksums_loads(packed: Path) -> None:
+    def forget(manifest: dict[str, Any]) -> None:
+        del manifest["tensor_crc32"], manifest["file_crc32"]
+
+    change_manifest(packed, forget)
+    load_model(packed, LoadOptions(num_threads=1, kv_cache_tokens=64))
+
+
+def test_the_fingerprint_of_another_version_is_believed(packed: Path) -> None:
+    change_manifest(packed, lambda m: m.update(numerics_version=2**30, fingerprint="0" * 16))
+    load_model(packed, LoadOptions(num_threads=1, kv_cache_tokens=64))
+
+
+WITHOUT_MANIFEST = "has no farthing.json, without which a directory that 'farthing quantize' made"
+
+
+@pytest.mark.parametrize("shard_bytes", [1 << 40, 40_000])
+def test_a_directory_without_its_manifest_is_recognized(shard_bytes: int, tmp_path: Path) -> None:
+    source = make_tiny_model("qwen2-tied", tmp_path / "source")
+    packed = pack(source, tmp_path / "packed", shard_bytes=shard_bytes)
+    assert len(list(packed.glob("*.safetensors"))) == (1 if shard_bytes > 40_000 else 3)
+    (packed / "farthing.json").unlink()
+    with pytest.raises(ModelNotFoundError) as caught:
+        open_checkpoint(packed, FAMILIES)
+    assert str(caught.value).startswith(f"{packed}: {WITHOUT_MANIFEST}")
+
+
+def test_one_of_a_gguf_file_without_its_manifest_is_recognized(tmp_path: Path) -> None:
+    source = tmp_path / "model.gguf"
+    write_gguf(source)
+    packed = pack(source, tmp_path / "packed")
+    for name in ("farthing.json", "metadata.gguf"):
+        with pytest.raises(ModelFormatError, match=f"{name}: is part of a model; name its direct"):
+            open_checkpoint(packed / name, FAMILIES)
+    (packed / "farthing.json").unlink()
+    with pytest.raises(ModelNotFoundError) as caught:
+        open_checkpoint(packed, FAMILIES)
+    assert str(caught.value).startswith(f"{packed}: {WITHOUT_MANIFEST}")
 
 
 def test_metadata_with_tensors_is_refused(tmp_path: Path) -> None:
@@ -219,8 +274,12 @@ def test_a_head_beside_a_tied_embedding_has_no_place(packed: Path) -> None:
     def rename(header: dict[str, Any]) -> None:
         header["lm_head.weight"] = header.pop(GATE)
 
+    def relist(manifest: dict[str, Any]) -> None:
+        for key in ("matrices", "tensor_crc32"):
+            manifest[key]["lm_head.weight"] = manifest[key].pop(GATE)
+        entries = manifest["matrices"].items()
+        manifest["fingerprint"] = fingerprint_of({n: PackedEntry(*e) for n, e in entries})
+
     change_header(packed, rename)
-    change_manifest(
-        packed, lambda m: m["matrices"].__setitem__("lm_head.weight", m["matrices"].pop(GATE))
-    )
+    change_manifest(packed, relist)
     assert f"tensor {GATE}" in refusal(packed)

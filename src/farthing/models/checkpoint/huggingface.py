@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,7 +12,12 @@ from farthing.files.reader import FileReader
 from farthing.models.checkpoint.checkpoint import Checkpoint, Description
 from farthing.models.checkpoint.huggingface_config import find_family, read_config
 from farthing.models.checkpoint.json_file import MAX_JSON, read_json_fields, read_json_object
-from farthing.models.checkpoint.safetensors_file import SafetensorsTensor, read_safetensors
+from farthing.models.checkpoint.packed_manifest import MANIFEST, METADATA, WRITTEN_BY
+from farthing.models.checkpoint.safetensors_file import (
+    SafetensorsFile,
+    SafetensorsTensor,
+    read_safetensors,
+)
 from farthing.models.checkpoint.tensor import TensorSource
 from farthing.models.family import Family
 from farthing.tokenization.source import JsonTokenizerFile
@@ -82,6 +87,8 @@ def _exists(path: Path) -> bool:
 
 def _no_config(path: Path) -> str:
     message = f"{path}: has no config.json, so it is not a Hugging Face model directory"
+    if _exists(path / METADATA):
+        return _no_manifest(path)
     if _exists(path / "adapter_config.json"):
         return f"{message} but an adapter; name the model it was made for, and it with --adapter"
     try:
@@ -94,18 +101,34 @@ def _no_config(path: Path) -> str:
 
 
 def _tensors(path: Path) -> dict[str, TensorSource]:
-    return {entry.name: tensor_source(reader, entry) for reader, entry in read_shards(path)}
+    def refuse_packed(file: SafetensorsFile) -> None:
+        if file.format == WRITTEN_BY:
+            raise ModelNotFoundError(_no_manifest(path))
+
+    shards = read_shards(path, refuse_packed)
+    return {entry.name: tensor_source(reader, entry) for reader, entry in shards}
 
 
-def read_shards(path: Path) -> Iterator[tuple[FileReader, SafetensorsTensor]]:
+def _no_manifest(path: Path) -> str:
+    return (
+        f"{path}: has no {MANIFEST}, without which a directory that 'farthing quantize' made "
+        "cannot be read; put it back, or pack the model again"
+    )
+
+
+def read_shards(
+    path: Path, check: Callable[[SafetensorsFile], None] = lambda file: None
+) -> Iterator[tuple[FileReader, SafetensorsTensor]]:
     """The directories of all safetensors files in ``path``, entry by entry.
 
-    Raises :class:`ModelFormatError` where they and the index contradict each other.
+    ``check`` sees each file before its entries. Raises :class:`ModelFormatError` where they and
+    the index contradict each other.
     """
     found: dict[str, Path] = {}
     shards, index = _shards(path)
     for shard in shards:
         file = read_safetensors(shard)
+        check(file)
         for entry in file.tensors:
             if entry.name in found:
                 raise ModelFormatError(

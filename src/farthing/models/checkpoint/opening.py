@@ -13,6 +13,7 @@ from farthing.models.checkpoint.gguf import open_gguf
 from farthing.models.checkpoint.gguf_file import MAGIC
 from farthing.models.checkpoint.huggingface import open_huggingface
 from farthing.models.checkpoint.packed import is_packed, open_packed
+from farthing.models.checkpoint.packed_manifest import MANIFEST, METADATA
 from farthing.models.family import Family
 
 _FOREIGN = (
@@ -40,10 +41,11 @@ def open_checkpoint(path: Path, families: Collection[Family]) -> Checkpoint:
         return open_packed(path, families) if is_packed(path) else open_huggingface(path, families)
     reader = FileReader(path)
     head = reader.read(0, min(reader.size, 4))
+    of_packed = path.name in (MANIFEST, METADATA) and is_packed(path.parent)
+    if of_packed or path.suffix == ".safetensors" or path.name == "config.json":
+        raise ModelFormatError(path, f"is part of a model; name its directory, {path.parent}")
     if head == MAGIC or path.suffix.lower() == ".gguf":
         return open_gguf(path, families)
-    if path.suffix == ".safetensors" or path.name == "config.json":
-        raise ModelFormatError(path, f"is part of a model; name its directory, {path.parent}")
     for magics, what in _FOREIGN:
         if head.startswith(magics):
             raise ModelFormatError(

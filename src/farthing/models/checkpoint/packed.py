@@ -22,10 +22,12 @@ from farthing.models.checkpoint.packed_manifest import (
     MANIFEST,
     METADATA,
     Manifest,
+    PackedEntry,
     read_manifest,
 )
 from farthing.models.checkpoint.packed_tensor import PackedTensor
 from farthing.models.family import Family
+from farthing.program.weights import packed_shape
 
 
 def is_packed(path: Path) -> bool:
@@ -39,11 +41,16 @@ def is_packed(path: Path) -> bool:
 def open_packed(path: Path, families: Collection[Family]) -> Checkpoint:
     """Opens the packed directory of a model of one of ``families``.
 
+    Reads manifest and headers, no weight: sizes, offsets, types and names are checked against each
+    other, and the fingerprint. Whether the bytes are those that were written is told by
+    :func:`farthing.packing.verify_packed`.
+
     Raises :class:`ModelFormatError` naming file and field for anything that is missing, of another
     version, truncated or not what the manifest says, and as the readers of its source's format do.
     """
     manifest = read_manifest(path / MANIFEST)
     tensors = _tensors(path, manifest)
+    manifest.check_fingerprint(path / MANIFEST)
     description = _description(path, manifest, tensors, families)
     return Checkpoint(
         path=path,
@@ -85,6 +92,8 @@ def _tensors(path: Path, manifest: Manifest) -> dict[str, AnyTensor]:
             problem = f"is a packed matrix of dtype {entry.dtype}; U8 is needed"
         elif entry.offset % ALIGNMENT:
             problem = f"a packed matrix must start at a multiple of {ALIGNMENT} bytes"
+        else:
+            problem = _wrong_shape(packed, entry.shape)
         if problem is not None:
             raise ModelFormatError(
                 reader.path, problem, field=f"tensor {entry.name}", offset=entry.offset
@@ -108,4 +117,22 @@ def _tensors(path: Path, manifest: Manifest) -> dict[str, AnyTensor]:
                 f"is in no safetensors file, though {MANIFEST} lists it",
                 field=f"tensor {name}",
             )
+    if manifest.checksums is not None and manifest.checksums.tensors.keys() != tensors.keys():
+        name = min(manifest.checksums.tensors.keys() ^ tensors.keys())
+        problem = "has no checksum" if name in tensors else "has a checksum and is in no file"
+        raise ModelFormatError(path / MANIFEST, problem, field=f"tensor {name}")
     return tensors
+
+
+def _wrong_shape(packed: PackedEntry, shape: tuple[int, ...]) -> str | None:
+    """What is wrong with the shape of a matrix's bytes, if anything is."""
+    try:
+        right = packed_shape(packed.scheme, packed.rows, packed.cols)
+    except ValueError as error:  # the scheme has no such matrix
+        return str(error)
+    if shape == right:
+        return None
+    return (
+        f"a packed {packed.scheme} matrix of {packed.rows} rows and {packed.cols} columns has "
+        f"bytes of shape {right}, not {shape}"
+    )

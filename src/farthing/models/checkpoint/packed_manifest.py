@@ -6,21 +6,26 @@ The format: ``docs/decisions/packed-directories.md``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NoReturn
 
+from farthing.errors import ModelFormatError
 from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.json_file import read_json_fields
-from farthing.program.numerics import fingerprint
+from farthing.program.numerics import NUMERICS_VERSION, fingerprint
 from farthing.quantization import SCHEMES
 
 MANIFEST = "farthing.json"
 FORMAT = "farthing packed weights"
 LAYOUT_VERSION = 1
 """Raised by every change of the layout of packed bytes (``csrc/kernels/linear/layout.h``)."""
+
+WRITTEN_BY = "farthing"
+"""The ``format`` in the metadata of its safetensors files."""
 
 METADATA = "metadata.gguf"
 """The source's metadata without its tensors, where the source is a GGUF file."""
@@ -30,6 +35,8 @@ ALIGNMENT = 64
 
 _LONGEST = 1 << 31  # rows and columns of a matrix
 _METHODS = ("absmax", "mse", "weighted", "none")
+_TENSOR_SUMS, _FILE_SUMS = "tensor_crc32", "file_crc32"
+_SUM = re.compile(r"[0-9a-f]{8}")
 
 SourceFormat = Literal["gguf", "huggingface"]
 
@@ -45,6 +52,14 @@ class PackedEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Checksums:
+    """CRC-32 of what was written, eight hexadecimal digits each."""
+
+    tensors: Mapping[str, str]  # matrices and vectors, by canonical name
+    files: Mapping[str, str]  # all but the safetensors files and the manifest, by file name
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What is packed, how, and what it was made from."""
 
@@ -56,6 +71,7 @@ class Manifest:
     created_by: str  # tool and version
     numerics_version: int  # of the tool
     fingerprint: str
+    checksums: Checksums | None = None  # None: made before there were any
 
     def to_json(self) -> str:
         """The text of the file."""
@@ -80,9 +96,32 @@ class Manifest:
             "created_by": self.created_by,
         }
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items()]
-        rows = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in matrices.items()]
-        lines.append('  "matrices": {\n' + ",\n".join(rows) + "\n  }")
+        lines.append(_object("matrices", matrices))
+        if self.checksums is not None:
+            lines.append(_object(_FILE_SUMS, self.checksums.files))
+            lines.append(_object(_TENSOR_SUMS, self.checksums.tensors))
         return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    def check_fingerprint(self, path: Path) -> None:
+        """Raises :class:`ModelFormatError` if the fingerprint is not that of the matrices.
+
+        That of another version of the numerics cannot be told.
+        """
+        right = fingerprint_of(self.matrices)
+        if self.numerics_version == NUMERICS_VERSION and self.fingerprint != right:
+            raise ModelFormatError(
+                path,
+                f"is {self.fingerprint!r}, and what is listed under matrices has {right!r}: the "
+                "file is not as 'farthing quantize' wrote it",
+                field="fingerprint",
+            )
+
+
+def _object(key: str, values: Mapping[str, object]) -> str:
+    """A member whose own members have a line each."""
+    rows = [f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in values.items()]
+    inside = ",\n".join(rows)
+    return f"  {json.dumps(key)}: {{\n{inside}\n  }}" if rows else f"  {json.dumps(key)}: {{}}"
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -116,12 +155,33 @@ def read_manifest(path: Path) -> Manifest:
         created_by=_short_text(fields, "created_by"),
         numerics_version=fields.integer("numerics_version", 0, _LONGEST),
         fingerprint=_short_text(fields, "fingerprint"),
+        checksums=_checksums(fields),
     )
 
 
 def fingerprint_of(matrices: Mapping[str, PackedEntry]) -> str:
     """The numerics fingerprint of weights packed so, in this version."""
     return fingerprint((n, entry.scheme, entry.codebook) for n, entry in matrices.items())
+
+
+def _checksums(fields: Fields) -> Checksums | None:
+    if _TENSOR_SUMS not in fields and _FILE_SUMS not in fields:
+        return None
+    files = _sums(fields, _FILE_SUMS)
+    for name in files:
+        if not name.isprintable() or set(name) & set("/\\") or name in ("", ".", ".."):
+            fields.fail(_FILE_SUMS, f"{name[:80]!r} is not a file name")
+    return Checksums(_sums(fields, _TENSOR_SUMS), files)
+
+
+def _sums(fields: Fields, key: str) -> Mapping[str, str]:
+    listed = fields.values.get(key)
+    if not isinstance(listed, dict):
+        fields.fail(key, "must be an object")
+    for name, value in listed.items():
+        if not isinstance(value, str) or not _SUM.fullmatch(value):
+            fields.fail(f"{key}.{name}", "must be eight hexadecimal digits")
+    return MappingProxyType(listed)
 
 
 def _short_text(fields: Fields, key: str) -> str:
@@ -157,6 +217,8 @@ def _entry(fields: Fields, name: str, value: object) -> PackedEntry:
     )
     codebook = None
     if len(value) == 4:
+        if SCHEMES[scheme].codebook is None:
+            fail(f"scheme {scheme!r} has no codebook")
         levels = value[3]
         if not isinstance(levels, list) or len(levels) != 16:
             fail("a codebook is a list of 16 levels")

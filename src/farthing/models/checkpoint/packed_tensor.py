@@ -16,9 +16,9 @@ from farthing.files.reader import FileReader
 class PackedTensor:
     """A matrix (outputs, inputs) in the packed layout of ``csrc/kernels/linear/layout.h``.
 
-    Creating one reads nothing; the reader of the file has checked that ``offset`` is a multiple of
-    64 and that the bytes lie inside the file. Whether they are as many as the layout has for the
-    scheme and shape is known to the kernels, which refuse others.
+    Creating one reads nothing; who opened the file has checked that ``offset`` is a multiple of
+    64, that the bytes lie inside the file and that they are as many as the layout has for the
+    scheme and shape. Kernels refuse others.
     """
 
     name: str

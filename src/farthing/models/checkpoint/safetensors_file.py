@@ -48,6 +48,7 @@ class SafetensorsFile:
 
     reader: FileReader
     tensors: tuple[SafetensorsTensor, ...]
+    format: str | None = None  # what wrote it, by its metadata
 
 
 def read_safetensors(path: Path) -> SafetensorsFile:
@@ -72,17 +73,23 @@ def read_safetensors(path: Path) -> SafetensorsFile:
             field="header length",
             offset=0,
         )
-    tensors = tuple(_entries(JsonCursor(path, reader.read(8, length), 8), 8 + length))
+    metadata: dict[str, object] = {}
+    cursor = JsonCursor(path, reader.read(8, length), 8)
+    tensors = tuple(_entries(cursor, 8 + length, metadata))
     _check_extents(reader, tensors, 8 + length)
-    return SafetensorsFile(reader, tensors)
+    written_by = metadata.get("format")
+    return SafetensorsFile(reader, tensors, written_by if isinstance(written_by, str) else None)
 
 
-def _entries(header: JsonCursor, data: int) -> Iterator[SafetensorsTensor]:
+def _entries(
+    header: JsonCursor, data: int, metadata: dict[str, object]
+) -> Iterator[SafetensorsTensor]:
     count = 0
     for name, at in header.only_members():
         value = header.value()
         header.forget()
         if name == "__metadata__":
+            metadata.update(value if isinstance(value, dict) else {})
             continue
         count += 1
         if count > MAX_TENSORS:
