@@ -251,8 +251,29 @@ def test_other_tokens_of_the_text_are_refused(reference_model: Path, tmp_path: P
 def test_another_beginning_is_refused(tmp_path: Path, bos_model: Path) -> None:
     config = replace(KINDS["qwen2"], vocab_size=KINDS["llama-mha"].vocab_size)
     plain = make_model(config, tmp_path / "plain")
-    with pytest.raises(InvalidParameterError, match="different tokens of the text"):
+    with pytest.raises(InvalidParameterError, match="texts begin with other tokens"):
         run(plain, bos_model)
+
+
+def test_other_strings_of_tokens_that_the_text_has_not_are_refused(
+    reference_model: Path, tmp_path: Path
+) -> None:
+    other = make_tiny_model("qwen2", tmp_path / "other")
+    file = other / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    (first,) = [token for token in tokenizer["added_tokens"] if token["id"] == 2]
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["<|turn|>"] = vocabulary.pop(first["content"])
+    first["content"] = "<|turn|>"
+    file.write_text(json.dumps(tokenizer))
+    observer = Recorder()
+    with pytest.raises(InvalidParameterError) as caught:
+        evaluate(other, TEXT, reference=reference_model, settings=SETTINGS, observer=observer)
+    assert str(caught.value) == (
+        f"{other} and {reference_model} do not share a vocabulary (token 2 is '<|turn|>' and "
+        "'<|im_start|>'); a reference must be the same model in another precision"
+    )
+    assert observer.loads == [], "found out late"
 
 
 def test_windows_longer_than_the_context_are_refused(

@@ -28,11 +28,11 @@ from farthing.errors import (
 from farthing.evaluation.divergence import Comparison, Scores
 from farthing.evaluation.states import StateFile
 from farthing.evaluation.text import Windows, cut_windows, encode_text
+from farthing.evaluation.vocabulary import Vocabulary
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.registry import FAMILIES
 from farthing.program.native import FloatMode, KvDtype
 from farthing.program.step import SequenceRows, step_batch
-from farthing.tokenization.tokenizer import Tokenizer
 
 ROWS = 128
 """Rows of a pass: what bounds the memory that logits take."""
@@ -139,10 +139,11 @@ def _windows(
     text_name: str,
 ) -> tuple[Windows, int]:
     """The windows, and the bytes of their scored tokens."""
-    tokenizer = _tokenizer(truth or candidate)
+    vocabulary = _vocabulary(truth or candidate)
+    tokenizer = vocabulary.tokenizer
     ids = encode_text(tokenizer, text)
     if truth is not None:
-        _require_same_vocabulary(candidate, truth, text, ids, tokenizer.beginning)
+        _require_same_vocabulary(candidate, truth, vocabulary, text, ids)
     vocab = candidate.config.vocab_size
     if max(ids, default=0) >= vocab:
         raise ModelFormatError(
@@ -161,27 +162,42 @@ def _windows(
 def _require_same_vocabulary(
     candidate: Checkpoint,
     truth: Checkpoint,
+    vocabulary: Vocabulary,
     text: str,
     ids: list[int],
-    beginning: tuple[int, ...],
 ) -> None:
-    sizes = candidate.config.vocab_size, truth.config.vocab_size
-    difference = f"{sizes[0]} and {sizes[1]} tokens" if sizes[0] != sizes[1] else ""
-    if not difference:
-        tokenizer = _tokenizer(candidate)
-        if tokenizer.beginning != beginning or encode_text(tokenizer, text) != ids:
-            difference = "they make different tokens of the text"
-    if difference:
+    """``ids`` are what the ``vocabulary`` of ``truth`` makes of ``text``."""
+    difference = _difference(candidate, truth, vocabulary, text, ids)
+    if difference is not None:
         raise InvalidParameterError(
             f"{candidate.path} and {truth.path} do not share a vocabulary ({difference}); "
             "a reference must be the same model in another precision"
         )
 
 
-def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+def _difference(
+    candidate: Checkpoint, truth: Checkpoint, vocabulary: Vocabulary, text: str, ids: list[int]
+) -> str | None:
+    sizes = candidate.config.vocab_size, truth.config.vocab_size
+    if sizes[0] != sizes[1]:
+        return f"{sizes[0]} and {sizes[1]} tokens"
+    own = _vocabulary(candidate)
+    token = own.first_other_token(vocabulary, sizes[0])
+    if token is not None:
+        one, other = (ascii(s[:40].decode("utf-8", "replace")) for s in (token.one, token.other))
+        return f"token {token.id} is {one} and {other}"
+    tokenizer = own.tokenizer
+    if tokenizer.beginning != vocabulary.tokenizer.beginning:
+        return "texts begin with other tokens"
+    if encode_text(tokenizer, text) != ids:
+        return "they make different tokens of the text"
+    return None
+
+
+def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
     if checkpoint.tokenizer is None:
         raise ModelNotFoundError(f"{checkpoint.path}: the model has no tokenizer")
-    return Tokenizer.from_source(checkpoint.tokenizer)
+    return Vocabulary(checkpoint.tokenizer)
 
 
 def _load(
