@@ -112,6 +112,23 @@ def test_a_place_that_cannot_be_is_refused_before_anything_is_fetched(
     assert fetched == []
 
 
+def test_what_is_packed_already_is_not_promised_and_not_taken(
+    farthing: CommandLine, tiny_model: str, here: Path
+) -> None:
+    argument = farthing("quantize", "--help").stdout.partition("Options:")[0].split("Arguments:")[1]
+    assert "none that is packed already" in " ".join(argument.split())
+    assert "packed directory" in " ".join(farthing("show", "--help").stdout.split())
+    assert farthing("quantize", tiny_model, "--out", "packed").returncode == 0
+    for scheme in ("w4g64", "keep"):
+        result = farthing("quantize", "packed", "--scheme", scheme, "--out", "again")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr == (
+            "farthing: error: packed: is packed already; quantize what it was made from, "
+            f"'{Path(tiny_model).name}'\n"
+        )
+    assert names(here) == ["packed"]
+
+
 @pytest.mark.parametrize(
     ("model", "name"),
     [

@@ -21,6 +21,15 @@ MODEL_HELP = (
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help=MODEL_HELP, autocompletion=complete_model)
 ]
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Catalog name (see `farthing list`), hub id, GGUF file or Hugging Face directory; "
+        "none that is packed already.",
+        autocompletion=complete_model,
+    ),
+]
 ModelOption = Annotated[
     str | None,
     typer.Option(

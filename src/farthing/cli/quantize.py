@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from farthing.cli.options import Json, ModelArgument, Threads
+from farthing.cli.options import Json, SourceArgument, Threads
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def quantize(
-    model: ModelArgument,
+    model: SourceArgument,
     scheme: Annotated[
         str,
         typer.Option(
@@ -66,7 +66,7 @@ def quantize(
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Quantize a model into a packed directory, which every verb takes as a model.
+    """Quantize a model into a packed directory, which every other verb takes as a model.
 
     Its weights are used where they lie in the files, so it is ready at once and shared by all
     processes that use it. An interrupted run goes on where it stopped.
