@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from farthing import LLM, machine
-from farthing.bench.records import machine_name
+from farthing.bench.records import append, machine_name
 from farthing.cli.bench.app import app
 from farthing.cli.bench.session import open_folder
 from support.command_line import CommandLine
@@ -234,8 +235,9 @@ def test_what_cannot_be_measured_is_one_line_and_status_2(
     farthing: CommandLine, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     options = [] if arguments[0] == "compare" else ["--rounds", "1"]
-    result = farthing("bench", *arguments, *options, "-o", str(tmp_path / "out"))
+    result = farthing("bench", *arguments, *options, "-o", str(tmp_path / "new" / "out"))
     assert result.returncode == 2
+    assert list(tmp_path.iterdir()) == []
     assert message in result.stderr
     assert result.stderr.startswith("farthing: error: ")
     assert result.stderr.count("\n") == 1
@@ -251,11 +253,19 @@ def test_a_folder_that_cannot_be_is_refused_before_anything_is_measured(
     farthing: CommandLine, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    places = ((str(tmp_path / "file"), "File exists"), ("/proc/self", "No such file"))
+    long = tmp_path / "new" / "other" / ("x" * 300)
+    places = (
+        (tmp_path / "file", "File exists"),
+        (tmp_path / "file" / "in", "File exists"),
+        (long, "File name too long"),
+        (Path("/proc/self"), "No such file"),
+        (Path("/proc/self/results"), "No such file"),
+    )
     for folder, problem in places:
-        result = farthing("bench", "decode", "--shape", "14B", "-o", folder)
+        result = farthing("bench", "decode", "--shape", "14B", "-o", str(folder))
         assert result.returncode == 2
         assert result.stderr.startswith(f"farthing: error: {folder}: {problem}")
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_instruction_set_that_is_not_there_is_refused(
@@ -274,7 +284,32 @@ def test_an_installed_package_writes_to_farthings_own_folder(
     monkeypatch.setattr("farthing.bench.records.checkout", lambda: None)
     monkeypatch.setenv("FARTHING_HOME", str(tmp_path))
     assert open_folder(None) == tmp_path / "bench" / machine_name()
-    assert open_folder(None).is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_made_with_the_first_result_and_others_are_left_alone(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    for folder in (there, there / "new" / "newer"):
+        assert open_folder(str(folder)) == folder
+        assert list(there.iterdir()) == []
+    folder = there / "new" / "newer"
+    path = append([{"a": 1}], folder)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"a": 1}]
+    assert open_folder(str(folder)) == folder
+    assert list(folder.iterdir()) == [path]
+
+
+def test_a_folder_that_another_run_uses_meanwhile_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def tried(**arguments: Path) -> io.BytesIO:
+        append([{"a": 1}], arguments["dir"])
+        return io.BytesIO()
+
+    monkeypatch.setattr("tempfile.TemporaryFile", tried)
+    folder = open_folder(str(tmp_path / "new" / "out"))
+    assert len(list(folder.glob("*.jsonl"))) == 1
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ DEFAULT_SCHEME = "w4g32"
 class Session:
     """Appends to the results after each measurement, so that an interrupted run leaves some.
 
-    Raises ``OSError`` at once when the folder cannot be made or written to.
+    The folder is made with the first of them; ``OSError`` is raised at once when it cannot be.
     """
 
     def __init__(
@@ -168,15 +169,26 @@ class Session:
 
 
 def open_folder(output: str | None) -> Path:
-    """The folder for results, there and writable; ``output`` is the user's wish."""
+    """The folder for results, which can be made and written to; ``output`` is the user's wish.
+
+    Nothing stays behind: who appends the first result makes it. Raises ``OSError`` naming it.
+    """
     from farthing.download.settings import DownloadSettings
 
     home = DownloadSettings.from_environment().home
     folder = Path(output).expanduser() if output is not None else results_folder(home)
-    folder.mkdir(parents=True, exist_ok=True)
+    made: list[Path] = []
     try:
+        for part in (*reversed(folder.parents), folder):
+            if not part.is_dir():
+                part.mkdir()
+                made.append(part)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder)) from error
+    finally:
+        for part in reversed(made):
+            with contextlib.suppress(OSError):  # another run has written there meanwhile
+                part.rmdir()
     return folder
