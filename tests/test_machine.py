@@ -252,6 +252,24 @@ def test_cpu_model_is_never_empty(tmp_path: Path) -> None:
     assert machine.cpu_model(tmp_path).strip()
 
 
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        (
+            "processor\t: 0\nflags\t\t: fpu amx_tile amx_bf16 avx512f amx_int8 xamx_y\nbugs: x\n",
+            ("amx_bf16", "amx_int8", "amx_tile"),
+        ),
+        ("flags\t\t: fpu avx2\nbugs\t\t: amx_tile\nvmx flags\t: amx_tile\n", ()),
+        ("flags\t\t:\nbugs\t\t: amx_tile\n", ()),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", ()),
+        ("", ()),
+    ],
+)
+def test_amx_is_what_the_system_says(tree: Tree, info: str, expected: tuple[str, ...]) -> None:
+    tree.write("proc/cpuinfo", info)
+    assert machine.amx_features(tree.root) == expected
+
+
 def test_huge_pages(tree: Tree) -> None:
     tree.write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
     tree.write(

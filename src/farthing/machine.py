@@ -92,6 +92,15 @@ def cpu_model(root: Path = ROOT) -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
+def amx_features(root: Path = ROOT) -> tuple[str, ...]:
+    """What of AMX the CPU has and the system offers, as it spells it: ``amx_tile``, ``amx_int8``.
+
+    Empty without any, as on every CPU that is not Intel's.
+    """
+    flags = re.search(r"^flags\s*:(.*)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
+    return tuple(sorted(f for f in (flags[1].split() if flags else ()) if f.startswith("amx_")))
+
+
 def last_level_cache_bytes(root: Path = ROOT) -> int:
     """Size of the largest cache of the first CPU, or 0 if the system does not say."""
     sizes = [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,12 @@ from farthing.cli.doctor.kernel_cases import (
     random_blocks,
 )
 from farthing.cli.doctor.kernel_proof import first_difference, prove_kernels
-from farthing.cli.doctor.machine_report import describe_cpus
+from farthing.cli.doctor.machine_report import (
+    AMX_NOT_USED,
+    describe_amx,
+    describe_cpus,
+    isa_facts,
+)
 from support.command_line import CommandLine
 
 
@@ -106,6 +112,20 @@ def test_cpu_ranges(cpus: list[int], expected: str) -> None:
     assert describe_cpus(cpus) == expected
 
 
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [([], "this CPU has none; "), (["amx_int8", "amx_tile"], "this CPU has amx_int8, amx_tile; ")],
+)
+def test_it_is_said_whether_the_cpu_has_amx_and_why_it_is_not_used(
+    features: list[str], words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"flags\t\t: fpu {' '.join(features)}\n")
+    amx = isa_facts(tmp_path)["amx"]
+    assert amx["features"] == features
+    assert describe_amx(amx) == f"{words}not used: {AMX_NOT_USED}"
+
+
 def test_doctor_for_people(farthing: CommandLine) -> None:
     result = farthing("doctor")
     assert (result.returncode, result.stderr) == (0, "")
@@ -113,6 +133,8 @@ def test_doctor_for_people(farthing: CommandLine) -> None:
         "CPU ",
         "Instruction sets",
         "(in use)",
+        "AMX ",
+        "not used: no kernels are written for it",
         "Allowed CPUs",
         "Control group",
         "Threads",
@@ -133,6 +155,11 @@ def test_doctor_for_programs(farthing: CommandLine, home: object) -> None:
     assert facts["cpu"]["allowed_cpus"] == list(machine.allowed_cpus())
     assert facts["threads"] == machine.default_threads()
     assert facts["instruction_sets"]["active"] in facts["instruction_sets"]["supported"]
+    assert facts["instruction_sets"]["amx"] == {
+        "features": list(machine.amx_features()),
+        "used": False,
+        "why_not": AMX_NOT_USED,
+    }
     rate = facts["read_bandwidth"]
     assert rate["repeats"] >= 5
     assert 0 < rate["lowest"] <= rate["median"] <= rate["highest"]
@@ -144,6 +171,7 @@ def test_doctor_for_programs(farthing: CommandLine, home: object) -> None:
 def test_doctor_tells_which_instruction_set_is_forced(farthing: CommandLine) -> None:
     facts = json.loads(farthing.process("doctor", "--json", FARTHING_ISA="scalar").stdout)
     assert facts["instruction_sets"]["active"] == "scalar"
+    assert facts["instruction_sets"]["amx"]["why_not"] == AMX_NOT_USED
     result = farthing.process("doctor", FARTHING_ISA="z80")
     assert result.returncode == 2
     assert result.stderr.startswith("farthing: error: FARTHING_ISA='z80'")

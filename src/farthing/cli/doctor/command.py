@@ -41,7 +41,7 @@ def doctor(json: Json = False) -> None:
 
 
 def _print_facts(facts: dict[str, Any]) -> None:
-    from farthing.cli.doctor.machine_report import describe_cpus
+    from farthing.cli.doctor.machine_report import describe_amx, describe_cpus
     from farthing.cli.terminal import human_bytes, print_facts
 
     cpu, cgroup, software = facts["cpu"], facts["cgroup"], facts["software"]
@@ -69,6 +69,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
             "Instruction sets": ", ".join(
                 f"{isa} (in use)" if isa == isas["active"] else isa for isa in isas["supported"]
             ),
+            "AMX": describe_amx(isas["amx"]),
             "Allowed CPUs": f"{describe_cpus(cpus)}: {len(cpus)} CPUs on "
             f"{cpu['allowed_cores']} cores",
             "Control group": f"{versions}: {quota}, {limit}",

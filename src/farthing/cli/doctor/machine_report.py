@@ -38,9 +38,30 @@ def machine_facts(root: Path = ROOT) -> dict[str, Any]:
     }
 
 
-def isa_facts() -> dict[str, Any]:
-    """Instruction sets with kernels here, best last, and the one in force."""
-    return {"supported": list(machine.supported_isas()), "active": machine.active_isa()}
+AMX_NOT_USED = (
+    "no kernels are written for it, as its tiles want 16 rows and more, so that it is for prompts "
+    "alone, and there is no machine to prove its bits on"
+)
+
+
+def isa_facts(root: Path = ROOT) -> dict[str, Any]:
+    """Instruction sets with kernels here, best last, the one in force, and AMX, which has none."""
+    return {
+        "supported": list(machine.supported_isas()),
+        "active": machine.active_isa(),
+        "amx": {
+            "features": list(machine.amx_features(root)),
+            "used": False,
+            "why_not": AMX_NOT_USED,
+        },
+    }
+
+
+def describe_amx(amx: dict[str, Any]) -> str:
+    """What :func:`isa_facts` says of AMX, in words."""
+    features = amx["features"]
+    has = f"this CPU has {', '.join(features)}" if features else "this CPU has none"
+    return f"{has}; not used: {amx['why_not']}"
 
 
 def bandwidth_facts(repeats: int = 7) -> dict[str, Any]:
