@@ -44,7 +44,7 @@ def test_a_matrix_has_no_more_rows_than_can_be_counted() -> None:
         _native.Matrix.from_packed("w4g64", 2**31 - 16, 64, bytes_of(64))
 
 
-@pytest.mark.parametrize("padding", [2**64 - 1, 2**64 - 20, 2**62, 2**63 // 20])
+@pytest.mark.parametrize("padding", [2**64 - 1, 2**64 - 20, 2**62, 2**61])
 def test_a_result_that_no_memory_holds_is_refused(padding: int) -> None:
     x = np.ones((2, 64), np.float32)
     with pytest.raises(MemoryError):

@@ -101,6 +101,7 @@ class TestPool {
                 (static_cast<size_t>(position) + q.shape(0) + kBlockTokens - 1) / kBlockTokens <=
                     block_table.shape(0),
             "block_table is too short");
+    require(position <= INT32_MAX - tokens, "positions must be below 2^31");
     for (size_t i = 0; i < block_table.shape(0); ++i)
       require(block_table(i) >= 0 && block_table(i) < blocks_, "block outside the pool");
     const size_t stride = q.shape(1) * q.shape(2);

@@ -72,8 +72,8 @@ struct Quantized {
 using Split = std::tuple<int32_t, int32_t, int32_t, int32_t>;
 
 OutArray<float> linear(const Matrix& matrix, InArray<float, 2> x, const std::string& isa,
-                     std::optional<InArray<float, 1>> bias, std::optional<InArray<float, 2>> add,
-                     std::optional<std::vector<Split>> splits, bool in_place, size_t padding) {
+                       std::optional<InArray<float, 1>> bias, std::optional<InArray<float, 2>> add,
+                       std::optional<std::vector<Split>> splits, bool in_place, size_t padding) {
   const LinearKernels& kernels = kernels_named(isa);
   const size_t tokens = x.shape(0), cols = x.shape(1), rows = static_cast<size_t>(matrix.rows());
   if (cols != static_cast<size_t>(matrix.cols()))
@@ -140,7 +140,7 @@ nb::tuple quantize_rows(InArray<float, 2> x, int32_t group, const std::string& i
 }
 
 OutArray<float> dequantize(const Matrix& matrix, int64_t first, int64_t count,
-                         std::optional<std::string> isa) {
+                           std::optional<std::string> isa) {
   matrix.check_rows(first, count);
   const LinearKernels& kernels = isa ? kernels_named(*isa) : linear_kernels(active_isa());
   const size_t cols = static_cast<size_t>(matrix.cols());
@@ -165,7 +165,7 @@ Matrix::Codebook levels(const std::optional<Codebook>& codebook) {
 }
 
 void pack_arrays(Matrix& self, int64_t first_row, InArray<uint8_t, 2> codes,
-                InArray<uint16_t, 2> scales, std::optional<InArray<uint16_t, 2>> minimums) {
+                 InArray<uint16_t, 2> scales, std::optional<InArray<uint16_t, 2>> minimums) {
   const size_t rows = codes.shape(0), cols = static_cast<size_t>(self.cols());
   const size_t groups = static_cast<size_t>(self.groups());
   const auto expect = [&](const char* what, size_t a, size_t b, size_t right) {
