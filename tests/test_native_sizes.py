@@ -44,6 +44,19 @@ def test_a_matrix_has_no_more_rows_than_can_be_counted() -> None:
         _native.Matrix.from_packed("w4g64", 2**31 - 16, 64, bytes_of(64))
 
 
+def test_the_bytes_of_a_matrix_are_known_without_one() -> None:
+    for scheme, cols in (("w4g64", 64), ("w4g64", 70), ("q4_k", 512), ("f32", 5), ("w8row", 33)):
+        whole = _native.Matrix(scheme, 33, cols).nbytes
+        assert 3 * _native.row_block_bytes(scheme, cols) == whole
+    most = 2**30 - 256
+    assert _native.row_block_bytes("f32", most) == 64 * most
+    for cols in (0, -1, most + 1, INT32):
+        with pytest.raises(ValueError, match=r"needs rows and columns|has at most 1073741568 col"):
+            _native.row_block_bytes("f32", cols)
+    with pytest.raises(ValueError, match="q4_k needs a multiple of 256 columns, got 64"):
+        _native.row_block_bytes("q4_k", 64)
+
+
 @pytest.mark.parametrize("padding", [2**64 - 1, 2**64 - 20, 2**62, 2**61])
 def test_a_result_that_no_memory_holds_is_refused(padding: int) -> None:
     x = np.ones((2, 64), np.float32)

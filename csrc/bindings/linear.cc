@@ -284,6 +284,14 @@ FARTHING_BIND(linear) {
           [](const Matrix& self) { return activation_group(self.scheme()); },
           "Columns that share a scale when activations become int8; 0: they stay float32.");
 
+  m.def(
+      "row_block_bytes",
+      [](const std::string& scheme, int32_t cols) {
+        return Matrix::row_block_bytes(parse_scheme(scheme), cols);
+      },
+      "scheme"_a, "cols"_a,
+      "Packed bytes of 16 rows of a matrix. Raises ValueError where the scheme has no such "
+      "columns.");
   m.def("schemes", &schemes,
         "Weight schemes the kernels serve: name, alias, checkpoint block (0: in no checkpoint), bits "
         "of a code, group (columns that share a scale; 0: a row), scale levels, minimum, activation "

@@ -54,6 +54,10 @@ Matrix::Matrix(Scheme scheme, int32_t rows, int32_t cols, const Codebook& codebo
   packed_ = std::move(packed);
 }
 
+size_t Matrix::row_block_bytes(Scheme scheme, int32_t cols) {
+  return Matrix(scheme, 1, cols, std::nullopt, nullptr).row_block_bytes_;
+}
+
 MatrixView Matrix::view() const {
   MatrixView v{scheme_, rows_, cols_, packed_.get(), row_block_bytes_, {}};
   std::copy(codebook_.begin(), codebook_.end(), v.codebook);

@@ -27,6 +27,9 @@ class Matrix {
   Matrix(Scheme scheme, int32_t rows, int32_t cols, const Codebook& codebook,
          std::shared_ptr<const uint8_t> packed, size_t bytes);
 
+  // Packed bytes of 16 rows of such a matrix; nothing is allocated. Throws std::invalid_argument.
+  static size_t row_block_bytes(Scheme scheme, int32_t cols);
+
   // Packs checkpoint bytes into rows first_row.. (their count follows from the size) and returns
   // the count. Threads may pack disjoint rows at once, in any order. Throws std::invalid_argument.
   int32_t pack(int64_t first_row, const uint8_t* source, size_t bytes);

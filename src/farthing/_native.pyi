@@ -155,6 +155,11 @@ class Matrix:
         Columns that share a scale when activations become int8; 0: they stay float32.
         """
 
+def row_block_bytes(scheme: str, cols: int) -> int:
+    """
+    Packed bytes of 16 rows of a matrix. Raises ValueError where the scheme has no such columns.
+    """
+
 def schemes() -> list:
     """
     Weight schemes the kernels serve: name, alias, checkpoint block (0: in no checkpoint), bits of a code, group (columns that share a scale; 0: a row), scale levels, minimum, activation group (0: floats) and codebook.

@@ -223,7 +223,7 @@ def _verified_text(verified: dict[str, int]) -> str:
 
     files = verified["files"]
     return (
-        f"{verified['tensors']:,} tensors and {files} other file{'s' * (files > 1)}, "
+        f"{verified['tensors']:,} tensors and {files} other file{'s' * (files != 1)}, "
         f"{human_bytes(verified['bytes'])}, are as they were written"
     )
 

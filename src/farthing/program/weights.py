@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -154,13 +154,14 @@ def new_matrix(scheme: str, rows: int, cols: int) -> NativeMatrix:
 
 
 def packed_shape(scheme: str, rows: int, cols: int) -> tuple[int, int]:
-    """Bytes of a packed matrix as (blocks of 16 rows, bytes of one)."""
+    """Bytes of a packed matrix as (blocks of 16 rows, bytes of one).
+
+    Raises ``ValueError`` where the scheme has no such columns.
+    """
     return -(-rows // _ROW_BLOCK), _row_block_bytes(scheme, cols)
 
 
-@cache
-def _row_block_bytes(scheme: str, cols: int) -> int:
-    return NativeMatrix(scheme, _ROW_BLOCK, cols).nbytes
+_row_block_bytes = lru_cache(1024)(_native.row_block_bytes)  # experts are many and alike
 
 
 def pack_rows(matrix: NativeMatrix, start: int, rows: QuantizedMatrix) -> None:

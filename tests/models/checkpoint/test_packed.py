@@ -97,6 +97,8 @@ MANIFESTS = {
     "refused": (matrix(["q8_k", 176, 64]), "'q8_k' is not one that kernels compute with"),
     "converted": (matrix(["q2_k", 176, 64]), "'q2_k' is not one that kernels compute with"),
     "sizes": (matrix(["q4_0", 176, -64]), "sizes must be positive"),
+    "wide": (matrix(["f32", 176, 2**30 - 256]), rf"{GATE} .*, {2**36 - 2**14}\), not \(11"),
+    "wider": (matrix(["f32", 176, 2**31 - 1]), f"tensor {GATE} .*at most {2**30 - 256} columns"),
     "bool": (matrix(["q4_0", 176, True]), "sizes must be positive"),
     "huge": (matrix(["q4_0", 1 << 31, 64]), "sizes must be positive"),
     "levels": (matrix(["nf4g64", 176, 64, [1, 2]]), "a codebook is a list of 16 levels"),
