@@ -100,7 +100,12 @@ class NativeExecutor:
         self._lowered = lower(program, lambda name: _activation_group(weights[name]))
         with FloatMode():  # constants round on their way, and rope frequencies are made
             self._native = emit(self._lowered, weights, max_rows, isa or machine.active_isa())
-        self._outputs: dict[str, FloatArray] = {}
+        wanted = [self._lowered.float_buffers[i] for i in self._lowered.outputs]
+        self._output_rows = [buffer.rows.value for buffer in wanted]
+        self._outputs = [np.empty((0, buffer.width), np.float32) for buffer in wanted]
+        places = {str(buffer.output): i for i, buffer in enumerate(wanted)}
+        self._logits, self._hidden = places.pop("logits"), places.pop("hidden", None)
+        self._taps = {name.removeprefix("tap:"): i for name, i in places.items()}
 
     @property
     def threads(self) -> _native.ThreadPool:
@@ -134,8 +139,7 @@ class NativeExecutor:
         """
         kept, found = len(batch.logit_rows), len(batch.argmax_rows)
         rows = {"T": len(batch.tokens), "R": kept + found, "K": kept, "H": len(batch.hidden_rows)}
-        buffers = [self._lowered.float_buffers[i] for i in self._lowered.outputs]
-        arrays = [self._output(str(b.output), rows[b.rows.value], b.width) for b in buffers]
+        outputs = [self._output(i, rows[kind]) for i, kind in enumerate(self._output_rows)]
         argmax = np.empty(found, np.int32)
         self._native.run(
             self._threads,
@@ -147,20 +151,20 @@ class NativeExecutor:
             batch.logit_rows,
             batch.argmax_rows,
             batch.hidden_rows,
-            arrays,
+            outputs,
             argmax,
         )
-        named = {str(b.output): a for b, a in zip(buffers, arrays, strict=True)}
-        logits = named.pop("logits")
-        hidden = named.pop("hidden", None)
         return StepOutput(
-            logits, argmax, hidden, {k.removeprefix("tap:"): v for k, v in named.items()}
+            outputs[self._logits],
+            argmax,
+            None if self._hidden is None else outputs[self._hidden],
+            {name: outputs[i] for name, i in self._taps.items()},
         )
 
-    def _output(self, name: str, rows: int, width: int) -> FloatArray:
-        array = self._outputs.get(name)
-        if array is None or array.shape[0] < rows:
-            array = self._outputs[name] = np.empty((rows, width), np.float32)
+    def _output(self, index: int, rows: int) -> FloatArray:
+        array = self._outputs[index]
+        if array.shape[0] < rows:
+            array = self._outputs[index] = np.empty((rows, array.shape[1]), np.float32)
         return array[:rows]
 
 

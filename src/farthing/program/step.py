@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,39 +144,47 @@ def step_batch(sequences: Sequence[SequenceRows]) -> StepBatch:
     """Flattens ``sequences`` into a :class:`StepBatch`, their rows in the order given."""
     if not sequences:
         raise InvalidParameterError("sequences: a step needs at least one sequence")
-    for sequence in sequences:
-        length = len(sequence.tokens)
-        if length == 0:
-            raise InvalidParameterError("sequences: each needs at least one row")
-        for name in ("logits", "argmax", "hidden"):
-            count = getattr(sequence, name)
-            if not 0 <= count <= length:
-                raise InvalidParameterError(
-                    f"{name}: {count} rows asked of a sequence with {length} row(s)"
-                )
-    max_blocks = max(len(sequence.block_table) for sequence in sequences)
-    tables = np.full((len(sequences), max_blocks), -1, np.int32)
     tokens: list[int] = []
     positions: list[int] = []
     offsets = [0]
+    tables: list[int] = []
     logit_rows: list[int] = []
     argmax_rows: list[int] = []
     hidden_rows: list[int] = []
-    for table, sequence in zip(tables, sequences, strict=True):
-        table[: len(sequence.block_table)] = sequence.block_table
+    max_blocks = max([len(sequence.block_table) for sequence in sequences])
+    for sequence in sequences:
+        length = len(sequence.tokens)
+        _check_counts(sequence, length)
         tokens += sequence.tokens
         end = len(tokens)
-        positions += range(sequence.position, sequence.position + len(sequence.tokens))
+        positions += range(sequence.position, sequence.position + length)
         offsets.append(end)
+        tables += sequence.block_table
+        tables += [-1] * (max_blocks - len(sequence.block_table))
         logit_rows += range(end - sequence.logits, end)
         argmax_rows += range(end - sequence.argmax, end)
         hidden_rows += range(end - sequence.hidden, end)
-    return StepBatch(
-        tokens=np.array(tokens, np.int32),
-        positions=np.array(positions, np.int32),
-        row_offsets=np.array(offsets, np.int32),
-        block_tables=tables,
-        logit_rows=np.array(logit_rows, np.int32),
-        argmax_rows=np.array(argmax_rows, np.int32),
-        hidden_rows=np.array(hidden_rows, np.int32),
-    )
+    # One array cut in pieces: between two passes everything that is called comes from memory.
+    parts = (tokens, positions, offsets, tables, logit_rows, argmax_rows, hidden_rows)
+    whole = np.array([*chain.from_iterable(parts)], np.int32)
+    pieces = []
+    begin = 0
+    for part in parts:
+        pieces.append(whole[begin : begin + len(part)])
+        begin += len(part)
+    pieces[3] = pieces[3].reshape(len(sequences), max_blocks)
+    return StepBatch(*pieces)
+
+
+def _check_counts(sequence: SequenceRows, length: int) -> None:
+    if length == 0:
+        raise InvalidParameterError("sequences: each needs at least one row")
+    for name, count in (
+        ("logits", sequence.logits),
+        ("argmax", sequence.argmax),
+        ("hidden", sequence.hidden),
+    ):
+        if not 0 <= count <= length:
+            raise InvalidParameterError(
+                f"{name}: {count} rows asked of a sequence with {length} row(s)"
+            )
