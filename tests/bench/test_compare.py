@@ -78,7 +78,11 @@ def test_rounds_are_in_turns_and_ratios_of_one_round(model: str, tmp_path: Path)
     record = json.loads(json.dumps(decode.record("m.gguf", {"peer": "fake"})))
     assert record["ratios"] == [ours / 50.0 for ours in decode.farthing]
     assert record["depth"] == 5
-    assert (record["model"], record["peer_model"], record["peer"]) == (model, "m.gguf", "fake")
+    assert (record["model"], record["peer_model"], record["peer"]) == (
+        Path(model).name,
+        "m.gguf",
+        "fake",
+    )
 
 
 def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from farthing.bench.llama_cpp import LlamaCpp
-from farthing.bench.records import Record, head
+from farthing.bench.records import Record, head, model_name
 from farthing.bench.rounds import Spread
 from farthing.bench.turn import PHASES, Phase, Turn, play_in_new_process
 from farthing.errors import InvalidParameterError
@@ -41,8 +41,8 @@ class Comparison:
             **head("compare"),
             "case": self.name,
             **sizes,
-            "model": turn.model,
-            "peer_model": peer_model,
+            "model": model_name(turn.model),
+            "peer_model": model_name(peer_model),
             "kv_cache_dtype": turn.kv_cache_dtype,
             "threads": turn.threads,
             "rounds": len(self.farthing),

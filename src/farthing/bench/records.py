@@ -129,10 +129,16 @@ class CpuTime:
         return (self.stolen - earlier.stolen) / total if total > 0 else None
 
 
+def model_name(model: str) -> str:
+    """What a record calls a model: a file or a directory by its own name, not by where it lies."""
+    path = Path(model).expanduser()
+    return path.resolve().name if path.exists() else model
+
+
 def target_facts(target: Target) -> dict[str, Any]:
     """What was measured: its name, the packed bytes of its matrices by scheme, where they lie."""
     return {
-        "model": target.name,
+        "model": model_name(target.name),
         "schemes": weight_bytes_by_scheme(target.weights),
         "weights": target.placement,
         "kv_cache_dtype": target.kv_cache_dtype,
