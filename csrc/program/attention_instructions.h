@@ -85,7 +85,7 @@ struct AttentionParts {
 // Tiles are rows of a sequence against one kv head. Where there are too few of them for the
 // threads, those with long contexts are cut into their spans, and who finishes a tile's last part
 // merges them all: in the order of the contract, whoever computed which. What a tile has made is
-// rounded at once where its columns are whole groups.
+// rounded at once where nothing is filled up.
 class AttendInstruction : public Instruction {
  public:
   AttendInstruction(const AttentionKernels& kernels, const AttentionShape& shape, int32_t layer,

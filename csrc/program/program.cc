@@ -297,8 +297,10 @@ void Program::attend(const AttentionShape& shape, int32_t layer, int32_t qkv, co
       sink("attention", out, RowKind::tokens, shape.num_heads * shape.head_dim);
   const int32_t columns = shape.num_heads / shape.num_kv_heads * shape.head_dim;
   for (const Int8Buffer* buffer : target.rounded)
-    expect(columns % buffer->group == 0, "attention rounded out group", buffer->group,
-           "a divisor of the " + std::to_string(columns) + " columns of a kv head");
+    // What is rounded is filled up to whole spans, which would then be another head's columns.
+    expect(padded_cols(columns, buffer->group) == columns, "attention columns of a kv head",
+           columns, "whole groups of " + std::to_string(buffer->group) + " and whole " +
+           std::to_string(kSpanCols) + "s to be rounded by themselves");
   if (!attention_parts_) {
     attention_parts_ = std::make_unique<AttentionParts>();
     attention_parts_->memory = AlignedBuffer(AttentionParts::kFloats * sizeof(float));

@@ -65,7 +65,7 @@ class Program {
   // rope: what add_rope returned, or -1 for none.
   void store_kv(const AttentionShape& shape, int32_t layer, HeadNorm q_norm, HeadNorm k_norm,
                 int32_t rope, int32_t qkv);
-  // out: `values`, and int8 buffers whose groups divide the columns of a kv head's query heads.
+  // out: `values`, and int8 buffers in which the columns of a kv head's query heads are not padded.
   void attend(const AttentionShape& shape, int32_t layer, int32_t qkv, const Sink& out);
   void gated(int32_t x, Activation activation, const Sink& out);
   // The logits from `start`, or -1 where the first op makes them. Every linear op adds its product

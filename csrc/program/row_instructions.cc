@@ -26,6 +26,9 @@ void RowInstruction::run(int32_t tile, const Step& step, uint8_t* scratch) const
     run_row(row, step, reinterpret_cast<float*>(scratch));
 }
 
+// No part of a row but its last is filled up.
+static_assert(kMaxActivationGroup % kSpanCols == 0);
+
 int32_t ColumnInstruction::plan(const Step& step, int threads) {
   const int32_t rows = step.rows(rows_);
   row_tiling_ = Tiling::balanced(rows, threads);

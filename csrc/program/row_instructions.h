@@ -52,6 +52,7 @@ struct RowSink {
   int32_t width() const { return values ? values->width : rounded.front()->cols; }
   float* target(int32_t row, float* scratch) const { return values ? values->row(row) : scratch; }
   // x: the row, or these columns of it, which begin with a group of every form it is rounded to.
+  // Unless the row ends with them they are padded_cols of it: what follows is not to be touched.
   void finish(int32_t row, const float* x) const { finish(row, {0, width()}, x); }
   void finish(int32_t row, Range columns, const float* x) const;
   size_t scratch_bytes() const { return values ? 0 : sizeof(float) * static_cast<size_t>(width()); }

@@ -151,6 +151,17 @@ def test_logits_err_as_int8_activations_do_and_no_more(
     assert_within_yardstick(model.run().logits(TOKENS), rounded, truth)
 
 
+@pytest.mark.parametrize("scheme", ["w6g16", "w8g16"])
+def test_heads_of_odd_groups_of_16_leave_each_other_alone(scheme: str, tmp_path: Path) -> None:
+    """Threads round them in whichever order; a row is filled up to whole 32s at its end only."""
+    heads = replace(ODD, num_layers=1, num_heads=7, num_kv_heads=7)
+    model = NativeModel(pack(make_model(heads, tmp_path / "plain"), tmp_path / "model", scheme))
+    whole = model.run(num_threads=1).logits(TOKENS[:9])
+    run = model.run(num_threads=16, tokens=16 * 60)
+    for _ in range(60):
+        assert_same_bits(run.logits(TOKENS[:9]), whole)
+
+
 TURNED = {".gate_proj.": 0, ".up_proj.": 0, ".down_proj.": 1}
 """The axis of their inner channels."""
 

@@ -7,7 +7,7 @@ import pytest
 from farthing.errors import UnsupportedOperationError
 from farthing.program.experts import Routing
 from farthing.program.fusion import Head, reads
-from farthing.program.lowering import NOWHERE, FloatBuffer, LoweredProgram, lower
+from farthing.program.lowering import NOWHERE, FloatBuffer, Instruction, LoweredProgram, lower
 from farthing.program.ops import (
     Attention,
     Embed,
@@ -97,31 +97,43 @@ def test_a_value_no_fused_op_made_is_rounded_by_itself() -> None:
     assert [i.op is None for i in lowered.instructions] == [False, True, False]
 
 
-def test_attention_rounds_what_a_kv_head_makes_where_that_is_whole_groups() -> None:
-    groups = {"a": 16, "b": 32}
-    made = Attention(
-        value(2),
-        value(1, width=96),
+@pytest.mark.parametrize(
+    ("head_dim", "queries", "in_place"),
+    [(16, 1, []), (16, 2, [16, 32]), (48, 1, []), (48, 2, [16, 32]), (64, 1, [16, 32, 64])],
+)
+def test_attention_rounds_what_a_kv_head_makes_where_that_fills_nothing_up(
+    head_dim: int, queries: int, in_place: list[int]
+) -> None:
+    """What would be filled up to whole 32s are columns of another head."""
+    groups = {"a": 16, "b": 32, "c": 64}
+    made, qkv = 2 * queries * head_dim, (2 * queries + 4) * head_dim
+    attention_op = Attention(
+        value(2, width=made),
+        value(1, width=qkv),
         0,
-        num_heads=2,
+        num_heads=2 * queries,
         num_kv_heads=2,
-        head_dim=16,
+        head_dim=head_dim,
         scale=1,
         rope=None,
     )
     ops = [
         EMBED,
-        linear(value(1, width=96), value(0), "qkv"),
-        made,
-        linear(value(3), value(2), "a", "b"),
+        linear(value(1, width=qkv), value(0), "qkv"),
+        attention_op,
+        linear(value(3), value(2, width=made), *groups),
     ]
     lowered = lower(program(*ops), lambda name: groups.get(name, 0))
-    attention, rest, product = lowered.instructions[2:5]
-    assert [lowered.int8_buffers[i].group for i in attention.rounded] == [16]
-    assert rest.op is None
-    assert rest.inputs == (attention.out,)
-    assert [lowered.int8_buffers[i].group for i in rest.rounded] == [32]
-    assert product.segments == (*attention.rounded, *rest.rounded)
+
+    def rounded_to(instruction: Instruction) -> list[int]:
+        return [lowered.int8_buffers[i].group for i in instruction.rounded]
+
+    _, _, attention, *rest, product = lowered.instructions[:-1]
+    assert rounded_to(attention) == in_place
+    assert [i.op for i in rest] == [None] * (len(in_place) < len(groups))
+    assert all(i.inputs == (attention.out,) for i in rest)
+    assert rounded_to(attention) + [g for i in rest for g in rounded_to(i)] == [16, 32, 64]
+    assert product.segments == (*attention.rounded, *(i for r in rest for i in r.rounded))
 
 
 def test_a_residual_add_works_in_place_when_its_operand_dies() -> None:

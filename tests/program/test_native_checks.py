@@ -173,8 +173,16 @@ REFUSED: list[tuple[str, Callable[[Buffers], object]]] = [
     ("attention out width is 64, must be 32", lambda b: b.attention(out=b.t64)),
     ("attention rounded out cols is 64, must be 32", lambda b: b.attention(rounded=[b.codes64])),
     (
-        "attention rounded out group is 64, must be a divisor of the 32 columns",
+        "attention columns of a kv head is 32, must be whole groups of 64 and whole 32s",
         lambda b: b.attention(rounded=[b.program.int8_buffer("T", 32, 64)]),
+    ),
+    (
+        "attention columns of a kv head is 16, must be whole groups of 16 and whole 32s",
+        lambda b: b.attention(
+            num_kv_heads=2,
+            qkv=b.program.float_buffer("T", 96),
+            rounded=[b.program.int8_buffer("T", 32, 16)],
+        ),
     ),
     ("attention out is -1", lambda b: b.attention(out=NONE, rounded=[b.codes])),
     ("attention rope is 1, must be", lambda b: b.attention(rope=1)),

@@ -31,6 +31,9 @@ from farthing.program.ops import (
 
 NOWHERE = -1
 
+SPAN_COLS = 32
+"""Rounded columns are filled up to whole groups and whole spans of so many (core/types.h)."""
+
 
 @dataclass(frozen=True, slots=True)
 class FloatBuffer:
@@ -218,11 +221,11 @@ class _Lowering:
         self._round(op.out)
 
     def _attend(self, op: Attention) -> None:
-        """A kv head's columns are rounded where they are made, if they are whole groups."""
+        """A kv head's columns are rounded where they are made, if that fills nothing up."""
         out = self._float(op.out)
         columns = op.num_heads // op.num_kv_heads * op.head_dim
         rounded = self._int8s(op.out)
-        whole = tuple(i for i in rounded if columns % self.int8s[i].group == 0)
+        whole = tuple(i for i in rounded if columns % max(self.int8s[i].group, SPAN_COLS) == 0)
         self.instructions.append(Instruction(op, (self.place[op.qkv.id],), out, whole))
         if rest := tuple(i for i in rounded if i not in whole):
             self.instructions.append(Instruction(None, (out,), NOWHERE, rest))
