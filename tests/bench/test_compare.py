@@ -95,15 +95,37 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("sys.exit('cannot load')", "llama-bench: exit status 1: cannot load"),
-        ("print('[]'); sys.exit(0)", "llama-bench: prints no JSON with avg_ts"),
-        ("print('fast!'); sys.exit(0)", "llama-bench: prints no JSON with avg_ts"),
+        ("sys.exit('cannot load')", "exit status 1: cannot load"),
+        ("print('[]'); sys.exit(0)", "prints no JSON"),
+        ("print('fast!'); sys.exit(0)", "prints no JSON"),
+        ("print('{half'); sys.exit(0)", "prints no JSON"),
+        ('print(\'[{"avg_ts": 0}]\\n{"pl": 1, "speed_tg": NaN}\'); sys.exit(0)', "prints no JSON"),
+        ("sys.stdout.buffer.write(b'\\xff\\xfe'); sys.exit(0)", "prints no JSON"),
+        ("sys.stderr.buffer.write(b'bad \\xff'); sys.exit(3)", "exit status 3: bad \ufffd"),
     ],
 )
-def test_a_peer_that_fails_is_named(tmp_path: Path, fault: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("phase", "program", "wanted"),
+    [
+        ("prefill", "llama-bench", " with avg_ts"),
+        ("batch", "llama-batched-bench", " line of batch 1"),
+    ],
+)
+def test_a_peer_that_fails_is_named(
+    tmp_path: Path, fault: str, message: str, phase: str, program: str, wanted: str
+) -> None:
     peer = LlamaCpp.find(write_llama_cpp(tmp_path, fault=fault))
-    with pytest.raises(FarthingError, match=message):
-        peer.play(turn("m.gguf", "prefill"))
+    with pytest.raises(FarthingError) as raised:
+        peer.play(turn("m.gguf", phase))
+    said = message + wanted if message == "prints no JSON" else message
+    assert str(raised.value) == f"{tmp_path / 'bin' / program}: {said}"
+
+
+def test_what_a_peer_prints_beside_its_rows_need_not_be_utf8(tmp_path: Path) -> None:
+    peer = LlamaCpp.find(
+        write_llama_cpp(tmp_path, fault="sys.stderr.buffer.write(b'token \\xf0\\x9f')")
+    )
+    assert peer.play(turn("m.gguf", "batch")) == {"batch 1": 10.0, "batch 3": 30.0}
 
 
 def test_the_programs_are_found_from_a_folder_or_from_one_of_them(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_compare_prints_ratios(farthing: CommandLine, tiny_model: str, tmp_path:
         (("context", "--shape", SHAPE, "--context", ""), "--context '': must be whole numbers"),
         (("kernels", "--rows", "-1"), "--rows '-1': must be whole numbers"),
         (("kernels", "--rows", "9" * 5000), "must be whole numbers from 1 to 8192"),
-        (("kernels", "--shape-matrix", "1," + "9" * 5000), "must be outputs and inputs"),
+        (("kernels", "--shape-matrix", "1," + "9" * 5000), "inputs from 1 to 1048576, such"),
         (("kernels", "--scheme", "q4_0,"), "--scheme '': must be one of"),
         (("kernels", "--shape-matrix", "64"), "--shape-matrix '64': must be outputs and inputs"),
         (("kernels", "--scheme", "q4_0,q9"), "--scheme 'q9': must be one of"),
@@ -254,17 +254,18 @@ def test_a_folder_that_cannot_be_is_refused_before_anything_is_measured(
 ) -> None:
     (tmp_path / "file").write_text("")
     long = tmp_path / "new" / "other" / ("x" * 300)
+    file = tmp_path / "file"
     places = (
-        (tmp_path / "file", "File exists"),
-        (tmp_path / "file" / "in", "File exists"),
-        (long, "File name too long"),
-        (Path("/proc/self"), "No such file"),
-        (Path("/proc/self/results"), "No such file"),
+        (file, f"{file}: is not a folder"),
+        (file / "in" / "it", f"{file}: is not a folder"),
+        (long, f"{long}: File name too long"),
+        (Path("/proc/self"), "/proc/self: No such file"),
+        (Path("/proc/self/results"), "/proc/self/results: No such file"),
     )
     for folder, problem in places:
         result = farthing("bench", "decode", "--shape", "14B", "-o", str(folder))
         assert result.returncode == 2
-        assert result.stderr.startswith(f"farthing: error: {folder}: {problem}")
+        assert result.stderr.startswith(f"farthing: error: {problem}")
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -22,6 +22,7 @@ _BATCHED = """#!{python}
 import json, sys
 with open({log!r}, "a") as log:
     log.write(json.dumps(["batched", *sys.argv[1:]]) + "\\n")
+{fault}
 print("main: loading")
 for n in sys.argv[sys.argv.index("-npl") + 1].split(","):
     print(json.dumps({{"pl": int(n), "speed_tg": 10.0 * int(n)}}))
@@ -29,7 +30,7 @@ for n in sys.argv[sys.argv.index("-npl") + 1].split(","):
 
 
 def write_llama_cpp(folder: Path, *, batched: bool = True, fault: str = "") -> Path:
-    """Programs in ``folder``/bin; ``fault`` is code that llama-bench runs. Returns ``folder``."""
+    """Programs in ``folder``/bin; ``fault`` is code that they run. Returns ``folder``."""
     programs = folder / "bin"
     programs.mkdir(parents=True)
     sources = {"llama-bench": _BENCH} | ({"llama-batched-bench": _BATCHED} if batched else {})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import subprocess
 from collections.abc import Sequence
@@ -57,17 +59,11 @@ class LlamaCpp:
             sizes = ["-p", turn.prompt, "-n", 0]
         else:
             sizes = ["-p", 0, "-n", turn.new, "-d", turn.depth]
-        row = self._bench(turn, sizes)
-        return {turn.phase: float(row["avg_ts"])}
-
-    def _bench(self, turn: Turn, sizes: Sequence[object]) -> dict[str, Any]:
         kv = _KV_TYPES[turn.kv_cache_dtype]
         options = ["-m", turn.model, "-t", turn.threads, "-r", 1, "-ctk", kv, "-ctv", kv]
         output = _run(self.bench, [*options, "-o", "json", *sizes])
         try:
-            row: dict[str, Any] = json.loads(output)[0]
-            float(row["avg_ts"])
-            return row
+            return {turn.phase: _rate(json.loads(output)[0]["avg_ts"])}
         except (ValueError, LookupError, TypeError):
             raise FarthingError(f"{self.bench}: prints no JSON with avg_ts") from None
 
@@ -81,9 +77,9 @@ class LlamaCpp:
         options += ["-npl", ",".join(map(str, turn.batch))]
         rates = {}
         for line in _run(self.batched_bench, options).splitlines():
-            if line.startswith("{"):
+            with contextlib.suppress(ValueError, LookupError, TypeError):  # what is no row
                 row = json.loads(line)
-                rates[f"batch {row['pl']}"] = float(row["speed_tg"])
+                rates[f"batch {row['pl']}"] = _rate(row["speed_tg"])
         missing = [name for name in turn.names if name not in rates]
         if missing:
             raise FarthingError(f"{self.batched_bench}: prints no JSON line of {missing[0]}")
@@ -91,8 +87,7 @@ class LlamaCpp:
 
     def describe(self) -> str:
         """Its version, as the program gives it, or its path where it gives none."""
-        command = [str(self.bench), "--version"]
-        child = subprocess.run(command, capture_output=True, text=True, check=False)
+        child = _child([str(self.bench), "--version"])
         lines = [line.strip() for line in (child.stdout + child.stderr).splitlines()]
         versions = [line for line in lines if line.startswith("version")]
         return f"llama.cpp {versions[0]}" if versions else str(self.bench)
@@ -103,12 +98,25 @@ def _runs(path: Path) -> bool:
 
 
 def _run(program: Path, arguments: Sequence[object]) -> str:
-    command = [str(program), *map(str, arguments)]
-    try:
-        child = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise FarthingError(f"{program}: {error.strerror}") from None
+    child = _child([str(program), *map(str, arguments)])
     if child.returncode != 0:
         lines = child.stderr.strip().splitlines() or ["no message"]
         raise FarthingError(f"{program}: exit status {child.returncode}: {lines[-1]}")
     return child.stdout
+
+
+def _child(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(  # llama.cpp prints pieces of tokens: no UTF-8 always
+            command, capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
+    except OSError as error:
+        raise FarthingError(f"{command[0]}: {error.strerror}") from None
+
+
+def _rate(value: Any) -> float:
+    """Raises ``ValueError`` or ``TypeError`` for what is no number of tokens a second."""
+    rate = float(value)
+    if not 0 < rate < math.inf:
+        raise ValueError(value)
+    return rate

@@ -102,7 +102,9 @@ def play_in_new_process(turn: Turn) -> dict[str, float]:
     Raises :class:`FarthingError` with the child's line when it fails.
     """
     command = [sys.executable, "-m", "farthing.bench.turn", json.dumps(asdict(turn))]
-    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    child = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     if child.returncode != 0:
         lines = child.stderr.strip().splitlines() or [f"exit status {child.returncode}"]
         raise FarthingError(f"{turn.phase} of {turn.model}: {lines[-1]}")

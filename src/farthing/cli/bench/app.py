@@ -97,11 +97,12 @@ def _matrix_shape(text: str) -> tuple[int, int]:
     from farthing.bench.shapes import whole_number
     from farthing.errors import InvalidParameterError
 
-    match [whole_number(part.strip(), 1, 1 << 20) for part in text.split(",")]:
+    most = 1 << 20
+    match [whole_number(part.strip(), 1, most) for part in text.split(",")]:
         case [int(outputs), int(inputs)]:
             return outputs, inputs
     raise InvalidParameterError(
-        f"--shape-matrix {text!r}: must be outputs and inputs, such as 4864,896"
+        f"--shape-matrix {text!r}: must be outputs and inputs from 1 to {most}, such as 4864,896"
     )
 
 

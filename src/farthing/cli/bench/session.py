@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
+from errno import ENOTDIR
 from pathlib import Path
 from typing import Any, Literal
 
@@ -185,6 +186,8 @@ def open_folder(output: str | None) -> Path:
                 made.append(part)
         with tempfile.TemporaryFile(dir=folder):
             pass
+    except FileExistsError as error:
+        raise NotADirectoryError(ENOTDIR, "is not a folder", str(part)) from error
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder)) from error
     finally:
