@@ -18,6 +18,7 @@ from farthing.bench.records import (
     software_facts,
     timestamp,
 )
+from support.full_disk import files_of_at_most
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,15 @@ def test_lines_are_appended_to_the_days_file(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d\.jsonl", first.name)
     lines = first.read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [{"n": 1}, {"n": "→"}, {"n": 3}]
+
+
+def test_where_there_is_no_room_no_half_line_is_left(tmp_path: Path) -> None:
+    path = append([{"n": 1}], tmp_path)
+    before = path.read_bytes()
+    with files_of_at_most(len(before) + 5), pytest.raises(OSError, match="too large") as raised:
+        append([{"n": 2}, {"n": 3}], tmp_path)
+    assert raised.value.filename == str(path)
+    assert path.read_bytes() == before
 
 
 def test_times_are_utc() -> None:

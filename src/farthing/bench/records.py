@@ -195,11 +195,18 @@ def timestamp(now: float | None = None) -> str:
 def append(records: Sequence[Record], folder: Path) -> Path:
     """Appends ``records`` to today's file in ``folder``, made if need be; returns its path.
 
-    All lines are written at once: runs side by side do not mix theirs.
+    All lines are written at once: runs side by side do not mix theirs. Raises ``OSError`` naming
+    the file when there is no room for all of them, and then leaves none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{timestamp()[:10]}.jsonl"
-    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(lines)
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    with path.open("ab", buffering=0) as file:
+        end = file.tell()
+        try:
+            while lines:  # a disk that gets full takes a part, and refuses the rest
+                lines = lines[file.write(lines) :]
+        except OSError as error:
+            file.truncate(end)
+            raise OSError(error.errno, error.strerror, str(path)) from error
     return path

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -22,7 +24,8 @@ class StateFile:
     Such a file is freed by the system however the process ends. It lies in the folder for
     temporary files (``TMPDIR``).
 
-    Raises :class:`FarthingError` when ``rows`` of them do not fit there.
+    Raises :class:`FarthingError` when ``rows`` of them do not fit there, and ``OSError`` naming the
+    folder when they cannot be written after all.
     """
 
     def __init__(self, rows: int, width: int) -> None:
@@ -31,8 +34,9 @@ class StateFile:
         free = shutil.disk_usage(self.folder).free
         if self.nbytes + SPARE_BYTES > free:
             raise FarthingError(
-                f"{self.folder}: {free >> 20} MiB are free there and the reference's hidden "
-                f"states take {self.nbytes >> 20} MiB; set TMPDIR to another folder or --chunks"
+                f"{self.folder}: the reference's hidden states take {self.nbytes / 2**20:,.1f} "
+                f"MiB, {SPARE_BYTES >> 20} MiB are left to others, and {free >> 20:,} MiB are "
+                "free there; set TMPDIR to another folder, or --chunks"
             )
         self._width = width
         self._file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - closed on exit
@@ -41,15 +45,25 @@ class StateFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # of rows that nobody will read
+            self._file.close()
 
     def append(self, states: NDArray[np.float32]) -> None:
         """Writes (n, width) behind what is there."""
-        self._file.write(np.ascontiguousarray(states).data)
+        with self._named():
+            self._file.write(np.ascontiguousarray(states).data)
 
     def rewind(self) -> None:
         """Goes back to the first row, to read."""
-        self._file.seek(0)
+        with self._named():
+            self._file.seek(0)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.folder)) from error
 
     def read(self, rows: int) -> NDArray[np.float32]:
         """The next ``rows`` rows."""
