@@ -194,8 +194,16 @@ def test_two_runs_at_once_are_refused(source: Path, tmp_path: Path) -> None:
     assert errors == [f"{partial_of(target)}: another process is writing this model"]
 
 
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "the disk quota is used up"),
+        (errno.EFBIG, "files as large as its may not be written there"),
+    ],
+)
 def test_a_full_disk_leaves_nothing(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
     before = files(source)
     room = 60_000
@@ -203,11 +211,11 @@ def test_a_full_disk_leaves_nothing(
 
     def pwrite_on_a_small_disk(fd: int, data: memoryview, offset: int) -> int:
         if offset + len(data) > room // 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(number, os.strerror(number))
         return pwrite(fd, data, offset)
 
     monkeypatch.setattr(os, "pwrite", pwrite_on_a_small_disk)
-    with pytest.raises(FarthingError, match="packed: the disk is full; nothing was kept"):
+    with pytest.raises(FarthingError, match=f"packed: {reason}; nothing was kept"):
         pack(source, tmp_path / "packed")
     assert names(tmp_path) == []
     assert files(source) == before
@@ -264,10 +272,10 @@ def test_a_file_that_cannot_be_written_is_named(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(fd: int, data: memoryview, offset: int) -> int:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "pwrite", refuse)
-    with pytest.raises(OSError, match="File too large") as caught:
+    with pytest.raises(OSError, match="Input/output error") as caught:
         pack(source, tmp_path / "packed")
     assert caught.value.filename == str(tmp_path / "packed.partial" / "model" / "model.safetensors")
 
@@ -305,6 +313,18 @@ def test_nothing_that_stands_there_is_replaced_but_a_packed_model_by_force(
     assert (other / "thesis.txt").read_text() == "the only copy"
     with pytest.raises(InvalidParameterError, match="no such folder to write packed to"):
         pack(source, tmp_path / "nowhere" / "packed")
+
+
+def test_a_model_that_may_not_be_moved_is_refused_before_anything_is_computed(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = pack(source, tmp_path / "packed")
+    old = files(target)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != target)  # root may write anywhere
+    with pytest.raises(InvalidParameterError, match="may not be written to, so it cannot be repl"):
+        pack(source, target, "w8g32", force=True)
+    assert names(tmp_path) == ["packed"]
+    assert files(target) == old
 
 
 def test_a_stopped_replacement_leaves_the_old_model(source: Path, tmp_path: Path) -> None:

@@ -24,6 +24,11 @@ from farthing.packing.shards import Shard
 
 _CHUNK = 4 << 20  # bytes of a file looked at at a time
 _SPARE = 16 << 20  # bytes of the disk left alone
+_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "files as large as its may not be written there",
+}
 
 
 class PartialFolder:
@@ -190,6 +195,10 @@ def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:
         raise InvalidParameterError(
             f"{target}: exists already; --force replaces it, --out names another place"
         )
+    if not os.access(target, os.W_OK):  # a folder that is moved must be writable itself
+        raise InvalidParameterError(
+            f"{target}: may not be written to, so it cannot be replaced; choose another --out"
+        )
 
 
 def _clear(folder: Path, settings: Path) -> None:
@@ -239,10 +248,11 @@ def _full_disk(target: Path, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        reason = _FULL.get(error.errno or 0)
+        if reason is None:
             raise
         shutil.rmtree(folder, ignore_errors=True)
-        raise FarthingError(f"{target}: the disk is full; nothing was kept") from error
+        raise FarthingError(f"{target}: {reason}; nothing was kept") from error
 
 
 def _write_at(path: Path, offset: int, data: bytes | memoryview) -> None:
