@@ -19,10 +19,13 @@ from farthing.cli.doctor.kernel_cases import (
 from farthing.cli.doctor.kernel_proof import first_difference, prove_kernels
 from farthing.cli.doctor.machine_report import (
     AMX_NOT_USED,
+    cache_facts,
     describe_amx,
     describe_cpus,
     isa_facts,
 )
+from farthing.download.progress import Silent
+from farthing.download.store import Manifest, Store, VerifiedFile
 from support.command_line import CommandLine
 
 
@@ -124,6 +127,24 @@ def test_it_is_said_whether_the_cpu_has_amx_and_why_it_is_not_used(
     amx = isa_facts(tmp_path)["amx"]
     assert amx["features"] == features
     assert describe_amx(amx) == f"{words}not used: {AMX_NOT_USED}"
+
+
+def test_the_cache_folder_has_what_lies_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the models that are used where others have put them."""
+    monkeypatch.setenv("FARTHING_HOME", str(tmp_path / "home"))
+    store = Store(tmp_path / "home")
+    for name, root, size in (("own", None, 30), ("used-in-place", tmp_path / "shared", 500)):
+        with store.lock(name, Silent()) as folder:
+            place = root or folder
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "x.gguf").write_bytes(bytes(size))
+            file = VerifiedFile("x.gguf", size, (place / "x.gguf").stat().st_mtime_ns, "")
+            where = None if root is None else str(root)
+            store.record(folder, Manifest(name, "a test", None, False, (file,), where))
+    assert len(store.installed()) == 2
+    assert cache_facts() == {"folder": str(tmp_path / "home"), "models": 1, "bytes": 30}
 
 
 def test_doctor_for_people(farthing: CommandLine) -> None:

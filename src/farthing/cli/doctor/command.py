@@ -58,7 +58,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
         else f"{human_bytes(cgroup['memory_limit'])} of memory, "
         f"{human_bytes(cgroup['memory_headroom'])} left"
     )
-    memory = facts["memory"]
+    memory, cache = facts["memory"], facts["cache"]
     spread = f"{rate['lowest']:.1f} to {rate['highest']:.1f} in {rate['repeats']} runs"
     print_facts(
         {
@@ -81,8 +81,8 @@ def _print_facts(facts: dict[str, Any]) -> None:
             "Huge pages": f"transparent: {pages['transparent'] or 'unknown'}; reserved: "
             f"{pages['total']} of {human_bytes(pages['page_bytes'])}, {pages['free']} free",
             "Read bandwidth": f"{rate['median']:.1f} GB/s ({spread}, {rate['threads']} threads)",
-            "Cache folder": f"{facts['cache']['folder']}: {facts['cache']['models']} models, "
-            f"{human_bytes(facts['cache']['bytes'])}",
+            "Cache folder": f"{cache['folder']}: {cache['models']} "
+            f"model{'s' * (cache['models'] != 1)}, {human_bytes(cache['bytes'])}",
         }
     )
 

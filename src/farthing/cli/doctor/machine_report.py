@@ -101,7 +101,7 @@ def cache_facts() -> dict[str, Any]:
     from farthing import catalog
     from farthing.download.settings import DownloadSettings
 
-    models = catalog.installed()
+    models = [model for model in catalog.installed() if model.owned]  # others are used in place
     return {
         "folder": str(DownloadSettings.from_environment().home),
         "models": len(models),
