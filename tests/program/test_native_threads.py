@@ -166,8 +166,11 @@ def test_threads_that_are_done_take_tiles_of_others_shares() -> None:
     expected = Sampler().draw(logits, long, [0] * 4)
     one = 1.0
     one = min(callers(Sampler(), long) for _ in range(5)) / 4
-    assert until(lambda: callers(shared, [*long, *short]) < 3.2)
-    assert until(lambda: callers(shared, [*short, *long]) > 1.5)
+    light = min(callers(Sampler(), short) for _ in range(5))
+    assert light < 3  # of 4: under a sanitizer they are not as short
+    half = (4 + light) / 2
+    assert until(lambda: callers(shared, [*long, *short]) < (4 + half) / 2)
+    assert until(lambda: callers(shared, [*short, *long]) > (light + half) / 2)
 
 
 def test_a_barrier_costs_less_than_two_microseconds() -> None:
