@@ -66,7 +66,7 @@ def test_killed_at_random_moments_the_model_is_the_same(
         "from pathlib import Path\n"
         "from farthing.packing import quantize_model\n"
         "from farthing.packing.quantize import PackProgress\n"
-        "from packing.test_folder import OPTIONS\n"
+        "from support.packing_runs import OPTIONS\n"
         "def tell(done, total):\n"
         "    print(done, flush=True)\n"
         "    time.sleep(0.005)\n"
