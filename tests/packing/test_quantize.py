@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -158,7 +157,6 @@ def mapping_at(address: int) -> tuple[str, set[str]]:
     raise AssertionError(f"nothing is mapped at {address:#x}")
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux")
 @pytest.mark.parametrize("weights", ["mmap", "copy"])
 def test_a_model_has_its_weights_where_they_were_asked_for(weights: str, tmp_path: Path) -> None:
     """Mapped from the file, by default; huge pages are asked for where the system has them."""
@@ -191,7 +189,6 @@ def resident_pages(path: Path) -> int:
         return sum(page & 1 for page in pages)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_small_pages_of_writing_do_not_stay_in_memory(tmp_path: Path) -> None:
     """So that the file is read into large ones; where the file system drops pages when asked."""
     packed = pack(make_tiny_model("qwen2-tied", tmp_path / "source"), tmp_path / "packed")

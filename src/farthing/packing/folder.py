@@ -14,15 +14,20 @@ import fcntl
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from farthing.errors import FarthingError, InvalidParameterError, ModelFormatError
+from farthing.errors import (
+    FarthingError,
+    InvalidParameterError,
+    ModelFormatError,
+    ModelNotFoundError,
+)
+from farthing.files.reader import FileReader
 from farthing.models.checkpoint.packed_manifest import MANIFEST
+from farthing.packing.checksums import checksum, checksum_of_part
 from farthing.packing.shards import Shard
 
-_CHUNK = 4 << 20  # bytes of a file looked at at a time
 _SPARE = 16 << 20  # bytes of the disk left alone
 _FULL = {
     errno.ENOSPC: "the disk is full",
@@ -67,7 +72,7 @@ class PartialFolder:
         sums = self._noted()
         for line, (shard, piece, offset) in zip(sums, self._places, strict=False):
             path = self._model / shard.file_name
-            if not path.is_file() or _checksum(path, offset, piece.nbytes) != line:
+            if not _holds(path, offset, piece.nbytes, line):
                 break
             self.done += 1
         self._sums = sums[: self.done]
@@ -111,9 +116,7 @@ class PartialFolder:
         for name, size in expected.items():
             os.truncate(self._model / name, size)
         for path in [*self._model.iterdir(), self._model]:
-            _sync(path)
-        for name in expected:
-            _drop_cached(self._model / name)
+            _sync(path, forget=path.name in expected)
         if self._force and os.path.lexists(self._target):
             check_target(self._target, [], force=True)
             shutil.rmtree(self.path / "replaced", ignore_errors=True)  # of a run that ended here
@@ -163,11 +166,6 @@ def partial_folder(
         except ModelFormatError:  # the next run would meet it again
             shutil.rmtree(folder)
             raise
-
-
-def checksum(data: bytes | memoryview) -> str:
-    """CRC-32 as journal and manifest have it."""
-    return f"{zlib.crc32(data):08x}"
 
 
 def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:
@@ -270,37 +268,25 @@ def _write_at(path: Path, offset: int, data: bytes | memoryview) -> None:
         os.close(fd)
 
 
-def _checksum(path: Path, offset: int, nbytes: int) -> str | None:
-    """CRC-32 of a part of a file, None where it ends too early."""
-    total = 0
-    with path.open("rb") as file:
-        file.seek(offset)
-        while nbytes:
-            data = file.read(min(_CHUNK, nbytes))
-            if not data:
-                return None
-            total = zlib.crc32(data, total)
-            nbytes -= len(data)
-    return f"{total:08x}"
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _holds(path: Path, offset: int, nbytes: int, expected: str) -> bool:
+    """Whether a part of a file is there and has this checksum."""
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        return checksum_of_part(FileReader(path), offset, nbytes) == expected
+    except (ModelNotFoundError, ModelFormatError):
+        return False
 
 
-def _drop_cached(path: Path) -> None:
-    """Lets the system forget a file's pages.
+def _sync(path: Path, *, forget: bool = False) -> None:
+    """Has the system write a file or folder to disk, and ``forget`` its pages.
 
-    Those it wrote piece by piece are small; it reads a mapped file into large ones where the file
-    system can.
+    Those of what was written piece by piece are small; a file that is mapped is read into large
+    ones where the file system can.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.fsync(fd)
+        if forget:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
 

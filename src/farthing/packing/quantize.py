@@ -24,8 +24,9 @@ from farthing.models.checkpoint.packed_manifest import (
     fingerprint_of,
 )
 from farthing.models.registry import FAMILIES, build_program
+from farthing.packing.checksums import checksum
 from farthing.packing.description import description_files
-from farthing.packing.folder import PartialFolder, check_target, checksum, partial_folder
+from farthing.packing.folder import PartialFolder, check_target, partial_folder
 from farthing.packing.matrices import packed_matrices
 from farthing.packing.plan import Plan, plan
 from farthing.packing.shards import INDEX, SHARD_BYTES, Piece, Shard, index_of, plan_shards

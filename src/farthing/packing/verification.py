@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from farthing import machine
 from farthing.errors import InvalidParameterError, ModelFormatError
 from farthing.files.reader import FileReader
 from farthing.models.checkpoint.huggingface import read_shards
 from farthing.models.checkpoint.packed_manifest import Manifest
-
-_CHUNK = 4 << 20  # bytes of a file looked at at a time
+from farthing.packing.checksums import checksum_of_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +81,4 @@ def verify_packed(
 
 
 def _checksum(part: _Part) -> str:
-    total = 0
-    buffer = np.empty(min(_CHUNK, part.nbytes), np.uint8)
-    for start in range(0, part.nbytes, _CHUNK):
-        data = buffer[: min(_CHUNK, part.nbytes - start)]
-        part.reader.read_into(part.offset + start, data)
-        total = zlib.crc32(data.data, total)
-    return f"{total:08x}"
+    return checksum_of_part(part.reader, part.offset, part.nbytes)

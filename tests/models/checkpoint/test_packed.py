@@ -239,15 +239,19 @@ def test_the_fingerprint_of_another_version_is_believed(packed: Path) -> None:
 WITHOUT_MANIFEST = "has no farthing.json, without which a directory that 'farthing quantize' made"
 
 
+def assert_recognized_without_manifest(packed: Path) -> None:
+    (packed / "farthing.json").unlink()
+    with pytest.raises(ModelNotFoundError) as caught:
+        open_checkpoint(packed, FAMILIES)
+    assert str(caught.value).startswith(f"{packed}: {WITHOUT_MANIFEST}")
+
+
 @pytest.mark.parametrize("shard_bytes", [1 << 40, 40_000])
 def test_a_directory_without_its_manifest_is_recognized(shard_bytes: int, tmp_path: Path) -> None:
     source = make_tiny_model("qwen2-tied", tmp_path / "source")
     packed = pack(source, tmp_path / "packed", shard_bytes=shard_bytes)
     assert len(list(packed.glob("*.safetensors"))) == (1 if shard_bytes > 40_000 else 3)
-    (packed / "farthing.json").unlink()
-    with pytest.raises(ModelNotFoundError) as caught:
-        open_checkpoint(packed, FAMILIES)
-    assert str(caught.value).startswith(f"{packed}: {WITHOUT_MANIFEST}")
+    assert_recognized_without_manifest(packed)
 
 
 def test_one_of_a_gguf_file_without_its_manifest_is_recognized(tmp_path: Path) -> None:
@@ -257,10 +261,7 @@ def test_one_of_a_gguf_file_without_its_manifest_is_recognized(tmp_path: Path) -
     for name in ("farthing.json", "metadata.gguf"):
         with pytest.raises(ModelFormatError, match=f"{name}: is part of a model; name its direct"):
             open_checkpoint(packed / name, FAMILIES)
-    (packed / "farthing.json").unlink()
-    with pytest.raises(ModelNotFoundError) as caught:
-        open_checkpoint(packed, FAMILIES)
-    assert str(caught.value).startswith(f"{packed}: {WITHOUT_MANIFEST}")
+    assert_recognized_without_manifest(packed)
 
 
 def test_metadata_with_tensors_is_refused(tmp_path: Path) -> None:
