@@ -29,18 +29,22 @@ _NUMBER = 48  # so does what is not made again: it takes its time
 _ESCAPES = 64  # for a string that has some: the time of undoing them
 _SHARED_STRINGS = 1024  # equal strings, such as dtypes and file names, are kept once
 
-_TEXT = rb'"([^"\\\x00-\x1f]*+)((?:\\[^\x00-\x1f][^"\\\x00-\x1f]*+)*+)"'
-_SPACE = re.compile(rb"[ \t\n\r]*+")
-_OPEN = re.compile(rb"[ \t\n\r]*+\{[ \t\n\r]*+(\})?+")
-_KEY = re.compile(rb"[ \t\n\r]*+" + _TEXT + rb"[ \t\n\r]*+:")
+# Atomic groups, not possessive quantifiers: Python before 3.11.5 matches those of groups wrongly.
+_SPACES = rb"(?>[ \t\n\r]*)"
+_TEXT = rb'"((?>[^"\\\x00-\x1f]*))((?>(?:\\[^\x00-\x1f](?>[^"\\\x00-\x1f]*))*))"'
+_WHOLE = rb"-?(?:0|[1-9](?>[0-9]*))"
+_FRACTION = rb"(?>(?:\.(?>[0-9]+))?)"
+_EXPONENT = rb"(?>(?:[eE][-+]?(?>[0-9]+))?)"
+_SHORT = rb"(?:0|[1-9](?>[0-9]{0,17}))"
+_SPACE = re.compile(_SPACES)
+_OPEN = re.compile(_SPACES + rb"\{" + _SPACES + rb"(\})?")
+_KEY = re.compile(_SPACES + _TEXT + _SPACES + rb":")
 _VALUE = re.compile(
-    rb"[ \t\n\r]*+(?:"
-    + _TEXT
-    + rb"|(-?+(?:0|[1-9][0-9]*+)((?:\.[0-9]++)?+(?:[eE][-+]?+[0-9]++)?+))"
-    + rb"|(\{)|(\[)|(true|false|null))"
+    rb"%s(?:%s|(%s(%s%s))|(\{)|(\[)|(true|false|null))"
+    % (_SPACES, _TEXT, _WHOLE, _FRACTION, _EXPONENT)
 )
-_INTEGERS = re.compile(rb"\[((?:0|[1-9][0-9]{0,17}+)(?:,[ ]?+(?:0|[1-9][0-9]{0,17}+)){0,63}+)\]")
-_NEXT = re.compile(rb"[ \t\n\r]*+([,}\]])")
+_INTEGERS = re.compile(rb"\[(%s(?>(?:, ?%s){0,63}))\]" % (_SHORT, _SHORT))
+_NEXT = re.compile(_SPACES + rb"([,}\]])")
 _CONSTANTS = {b"true": True, b"false": False, b"null": None}
 _scan_string = json.decoder.scanstring  # type: ignore[attr-defined]  # its types leave it out
 _FOREIGN = re.compile(rb"-?(?:NaN|Infinity)")

@@ -28,9 +28,10 @@ MAX_TEMPLATE_IDS = 64
 MAX_GROWTH = 128  # bytes a normalizer may make of one
 
 _RUN = 4096
-_W = rb"[ \t\n\r]*+"
-_S = rb'"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"'
-_N = rb"-?[0-9]++(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?"
+# Atomic groups, not possessive quantifiers: Python before 3.11.5 matches those of groups wrongly.
+_W = rb"(?>[ \t\n\r]*)"
+_S = rb'"(?>(?:(?>[^"\\\x00-\x1f]+)|\\[^\x00-\x1f])*)"'
+_N = rb"-?(?>[0-9]+)(?:\.(?>[0-9]+))?(?:[eE][-+]?(?>[0-9]+))?"
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _NESTED = ("normalizers", "pretokenizers", "processors", "decoders")
 # Most bytes that normalization makes of one byte of UTF-8 (U+0390 and U+FDFA are the worst).
@@ -48,14 +49,16 @@ class _Elements:
 
 
 def _elements(what: str, element: bytes, end: bytes) -> _Elements:
-    run = b"(?:%s%s%s,){0,%d}+" % (_W, element, _W, _RUN)
+    run = b"(?>(?:%s%s%s,){0,%d})" % (_W, element, _W, _RUN)
     return _Elements(what, re.compile(run), re.compile(_W + element + _W + end))
 
 
 _PAIR = rb"\[" + _W + _S + _W + rb"," + _W + _S + _W + rb"\]"
 _SHAPES = {
     ("vocab", b"{"): _elements(
-        "a token and an id of at most seven digits", _S + _W + rb":" + _W + rb"[0-9]{1,7}+", rb"\}"
+        "a token and an id of at most seven digits",
+        _S + _W + rb":" + _W + rb"(?>[0-9]{1,7})",
+        rb"\}",
     ),
     ("vocab", b"["): _elements(
         "a token and its score", rb"\[" + _W + _S + _W + rb"," + _W + _N + _W + rb"\]", rb"\]"
