@@ -57,7 +57,25 @@ NATIVE_IMPORTERS = {
     "bench/random_weights.py",
     "cli/doctor/",
 }
-PURE = {"engine/request.py", "engine/block_pool.py", "engine/scheduler.py"}
+PURE = {
+    f"engine/{name}.py"
+    for name in (
+        "request",
+        "block_pool",
+        "prefix_cache",
+        "kv_manager",
+        "paged_kv",
+        "contiguous_kv",
+        "fair_share",
+        "waiting_queue",
+        "batching",
+        "schedule",
+        "prefill",
+        "scheduler",
+        "deadlines",
+        "metrics",
+    )
+}
 NOT_PURE = {"numpy", "farthing.program", "farthing._native"}
 
 

@@ -18,13 +18,13 @@ from farthing import LLM, SamplingParams
 llm = LLM(sys.argv[1], kv_cache_tokens=int(sys.argv[2]))
 prompt = [(7919 * i) % 150000 for i in range(int(sys.argv[2]) - 8)]
 llm.generate(prompt, SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
-weights = sum(w.nbytes for w in llm.engine.runner.executor.weights.values())
+weights = sum(w.nbytes for w in llm.runner.executor.weights.values())
 # Not ru_maxrss: a child inherits its parent's through fork and exec.
 status = Path("/proc/self/status").read_text()
 print(json.dumps({
     "peak": int(status.split("VmHWM:")[1].split()[0]) * 1024,
     "weights": weights,
-    "kv": llm.engine.runner.kv.nbytes,
+    "kv": llm.runner.kv.nbytes,
 }))
 """
 

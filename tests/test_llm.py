@@ -77,8 +77,8 @@ def test_many_requests_at_once_get_what_each_gets_alone(llm: LLM) -> None:
     together = llm.generate(prompts, GREEDY)
     for prompt, output in zip(prompts, together, strict=True):
         assert output.outputs[0].token_ids == llm.generate(prompt, GREEDY)[0].outputs[0].token_ids
-    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
-    llm.engine.pool.check_integrity()
+    assert not llm.engine.scheduler.holders()
+    llm.engine.check_integrity()
 
 
 def test_streamed_text_is_the_text_of_the_whole(llm: LLM) -> None:
@@ -108,7 +108,8 @@ def test_streams_can_be_read_in_turns_and_left_early(llm: LLM) -> None:
     left.close()
     del never, second
     assert not llm.engine.has_work
-    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+    assert not llm.engine.scheduler.holders()
+    llm.engine.check_integrity()
 
 
 def test_a_stream_collected_in_the_middle_of_a_step_disturbs_nobody(llm: LLM) -> None:
@@ -132,7 +133,8 @@ def test_a_stream_collected_in_the_middle_of_a_step_disturbs_nobody(llm: LLM) ->
     gc.collect()
     llm.generate(PROMPT, GREEDY)
     assert not llm.engine.has_work
-    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+    assert not llm.engine.scheduler.holders()
+    llm.engine.check_integrity()
 
 
 def test_threads_share_the_engine_and_each_gets_its_own_answer(llm: LLM) -> None:
@@ -254,7 +256,8 @@ def test_a_request_with_logits_that_are_not_finite_fails_alone(
     with pytest.raises(FarthingError, match="not finite"):
         list(llm.stream([5, 77, 6], GREEDY))
     assert not llm.engine.has_work
-    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+    assert not llm.engine.scheduler.holders()
+    llm.engine.check_integrity()
 
 
 def test_a_failure_to_process_one_token_stays_with_its_request(
@@ -272,7 +275,8 @@ def test_a_failure_to_process_one_token_stays_with_its_request(
     good, bad = llm.generate([PROMPT, "broken"], GREEDY)
     assert good.outputs[0].token_ids == expected
     assert (bad.outputs[0].finish_reason, bad.error) == ("error", "a bug")
-    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+    assert not llm.engine.scheduler.holders()
+    llm.engine.check_integrity()
 
 
 def test_a_long_prompt_gives_a_chunk_for_each_pass(directory: Path) -> None:
@@ -310,7 +314,7 @@ def test_an_adapter_is_counted_in_memory_and_in_progress(directory: Path, tmp_pa
             totals[each] = total
 
         llm = LLM(directory, adapter=each, load_progress=told)
-        weights = llm.engine.runner.executor.weights
+        weights = llm.runner.executor.weights
         served[each] = sum(weight.nbytes for weight in weights.values())
         with pytest.raises(InsufficientMemoryError) as caught:
             LLM(directory, adapter=each, kv_cache_tokens=10**12)

@@ -107,7 +107,8 @@ def test_a_request_whose_parameters_leave_nothing_fails_alone(llm: LLM) -> None:
     assert bad.error is not None
     assert "no token is allowed" in bad.error
     assert good.outputs[0].token_ids == other.outputs[0].token_ids == tokens(llm, greedy())
-    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+    assert not llm.engine.scheduler.holders()
+    llm.engine.check_integrity()
 
 
 @pytest.mark.parametrize(
@@ -161,4 +162,5 @@ def test_a_prompt_with_logits_that_are_not_finite_fails_alone(
     assert good.prompt_logprobs is not None
     assert bad.error is not None
     assert "not finite" in bad.error
-    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+    assert not llm.engine.scheduler.holders()
+    llm.engine.check_integrity()

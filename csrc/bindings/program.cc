@@ -209,7 +209,14 @@ FARTHING_BIND(program) {
            nb::arg("num_blocks"))
       .def_prop_ro("num_blocks", &KvPool::num_blocks)
       .def_prop_ro("nbytes", &KvPool::bytes)
-      .def_prop_ro("block_bytes", [](const KvPool& p) { return p.layout().block_bytes(); });
+      .def_prop_ro("block_bytes", [](const KvPool& p) { return p.layout().block_bytes(); })
+      .def(
+          "block",
+          [](KvPool& pool, int64_t index) {
+            return OutArray<uint8_t>(pool.block(index), {pool.layout().block_bytes()});
+          },
+          nb::arg("index"), nb::rv_policy::reference_internal)
+      .def("copy_block", &KvPool::copy_block, nb::arg("source"), nb::arg("target"));
 
   nb::class_<Program>(m, "Program")
       .def("__init__",

@@ -1,5 +1,6 @@
 #include "core/kv_pool.h"
 
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,19 @@ KvPool::KvPool(KvType type, int32_t num_layers, int32_t num_kv_heads, int32_t he
   memory_ = AlignedBuffer(checked_product({layout_.head_bytes(), static_cast<size_t>(num_layers),
                                            static_cast<size_t>(num_kv_heads),
                                            static_cast<size_t>(num_blocks)}));
+}
+
+uint8_t* KvPool::block(int64_t index) {
+  if (index < 0 || index >= num_blocks_)
+    throw std::invalid_argument("block=" + std::to_string(index) + " must be from 0 below " +
+                                std::to_string(num_blocks_));
+  return memory_.data() + static_cast<size_t>(index) * layout_.block_bytes();
+}
+
+void KvPool::copy_block(int64_t from, int64_t to) {
+  const uint8_t* source = block(from);
+  uint8_t* target = block(to);
+  if (source != target) std::memcpy(target, source, layout_.block_bytes());
 }
 
 }  // namespace farthing

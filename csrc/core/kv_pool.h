@@ -19,6 +19,11 @@ class KvPool {
   size_t bytes() const { return memory_.bytes(); }
   uint8_t* data() { return memory_.data(); }
 
+  // The bytes of one block. Throws std::invalid_argument where there is none of that index.
+  uint8_t* block(int64_t index);
+  // Of the same block nothing changes. Throws as block().
+  void copy_block(int64_t from, int64_t to);
+
  private:
   KvLayout layout_;
   int64_t num_blocks_;

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import operator
 import reprlib
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,10 +11,13 @@ from typing import Any, TypedDict, Unpack
 
 from farthing.catalog import DEFAULT_MODEL, resolve
 from farthing.config import ModelConfig
-from farthing.engine.engine import Engine, TokenEvent
+from farthing.engine.batching import BatchingName
+from farthing.engine.engine import Engine, EngineConfig, KvName
+from farthing.engine.loop import EngineLoop
 from farthing.engine.model_loader import LoadedModel, LoadOptions, load_model
-from farthing.engine.output_processor import OutputProcessor
+from farthing.engine.output_processor import OutputProcessor, request_output
 from farthing.engine.outputs import RequestOutput, StreamChunk
+from farthing.engine.scheduler import SchedulerConfig
 from farthing.errors import InvalidParameterError
 from farthing.models.adapter import open_adapter
 from farthing.program.native import FloatMode, KvDtype
@@ -75,6 +75,9 @@ class LLM:
         adapter: str | PathLike[str] | None = None,
         weights: WeightPlacement = "mmap",
         use_cache: bool = True,
+        enable_prefix_caching: bool = True,
+        batching: BatchingName = "continuous",
+        kv: KvName = "paged",
         kv_cache_dtype: KvDtype = "fp16",
         max_model_len: int | None = None,
         num_threads: int | None = None,
@@ -111,22 +114,28 @@ class LLM:
         self.config: ModelConfig = loaded.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.context_length = loaded.max_model_len
+        self.runner = loaded.runner
         self.engine = Engine(
             loaded.runner,
-            max_model_len=loaded.max_model_len,
-            max_num_seqs=min(max_num_seqs, max_num_batched_tokens),
+            EngineConfig(
+                max_model_len=loaded.max_model_len,
+                scheduler=SchedulerConfig(
+                    max_num_seqs=min(max_num_seqs, max_num_batched_tokens),
+                    max_num_batched_tokens=max_num_batched_tokens,
+                    batching=batching,
+                    use_cache=use_cache,
+                ),
+                kv=kv,
+                prefix_caching=enable_prefix_caching,
+            ),
             vocabulary=SamplingVocabulary(loaded.tokenizer, loaded.config.vocab_size),
             eos_token_ids=loaded.tokenizer.eos_token_ids,
-            use_cache=use_cache,
             grammars=GrammarCompiler(_vocabulary(loaded)),
         )
+        self._loop = EngineLoop(self.engine)
         self._template_source = loaded.checkpoint.chat_template
         self._template: ChatTemplate | None = None
         self._given_template: ChatTemplate | None = None
-        self._processors: dict[str, OutputProcessor] = {}
-        self._left: deque[OutputProcessor] = deque()  # streams closed, not yet out of the engine
-        self._lock = threading.RLock()
-        self._stepping = False  # read and written under the lock
 
     def generate(
         self,
@@ -251,28 +260,23 @@ class LLM:
 
     def _prepare(
         self, prompt: str | None, ids: Sequence[int], params: SamplingParams
-    ) -> OutputProcessor:
-        return OutputProcessor(self.engine.make_request(ids, params), prompt, self.tokenizer)
-
-    def _submit(self, processor: OutputProcessor) -> None:
-        with self._lock:
-            self._processors[processor.request.request_id] = processor
-            self.engine.add_request(processor.request)
+    ) -> list[OutputProcessor]:
+        requests = self.engine.make_request(ids, params)
+        return [OutputProcessor(request, prompt, self.tokenizer) for request in requests]
 
     def _run(
         self, requests: Sequence[tuple[str | None, Sequence[int], SamplingParams]]
     ) -> list[RequestOutput]:
-        processors = [self._prepare(*request) for request in requests]
+        prepared = [self._prepare(*request) for request in requests]
         try:
-            for processor in processors:
-                self._submit(processor)
-            while not all(p.request.finished for p in processors):
-                with self._lock:
-                    self._step()
-            return [p.output() for p in processors]
+            for choices in prepared:
+                self._loop.submit(choices)
+            while not all(p.request.finished for choices in prepared for p in choices):
+                self._loop.step()
+            return [request_output(choices) for choices in prepared]
         finally:
-            for processor in processors:
-                self._forget(processor)
+            for choices in prepared:
+                self._loop.forget(choices)
 
     def _stream(
         self, prompt: str | None, ids: Sequence[int], params: SamplingParams | None
@@ -284,57 +288,15 @@ class LLM:
             )
         return self._chunks(self._prepare(prompt, ids, params or SamplingParams()))
 
-    def _chunks(self, processor: OutputProcessor) -> Iterator[StreamChunk]:
-        self._submit(processor)
+    def _chunks(self, choices: Sequence[OutputProcessor]) -> Iterator[StreamChunk]:
+        self._loop.submit(choices)
         try:
             finished = False
             while not finished:
-                with self._lock:
-                    if not processor.request.finished:
-                        self._step()
-                    finished = processor.request.finished
-                    chunks = processor.take()
+                chunks, finished = self._loop.advance(choices)
                 yield from chunks or [StreamChunk("", [])]  # a pass that read part of the prompt
         finally:
-            self._forget(processor)
-
-    def _step(self) -> None:
-        self._drop_left()
-        self._stepping = True
-        try:
-            for event in self.engine.step(time.perf_counter()):
-                self._process(event)
-        finally:
-            self._stepping = False
-
-    def _process(self, event: TokenEvent) -> None:
-        processor = self._processors[event.request.request_id]
-        try:
-            if stop := processor.process(event):
-                self.engine.stop(event.request, stop)
-        except Exception as error:  # its owner hears of it; its neighbours go on
-            processor.error = error
-            self.engine.fail(event.request)
-
-    def _forget(self, processor: OutputProcessor) -> None:
-        """Ends a request that nobody waits for.
-
-        The garbage collector may close a stream in the middle of this thread's own step, so the
-        engine is told only between steps.
-        """
-        self._left.append(processor)
-        if self._lock.acquire(blocking=False):
-            try:
-                if not self._stepping:
-                    self._drop_left()
-            finally:
-                self._lock.release()
-
-    def _drop_left(self) -> None:
-        while self._left:
-            processor = self._left.popleft()
-            self.engine.abort(processor.request)
-            self._processors.pop(processor.request.request_id, None)
+            self._loop.forget(choices)
 
 
 def _vocabulary(loaded: LoadedModel) -> GrammarVocabulary:

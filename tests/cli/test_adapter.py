@@ -114,7 +114,7 @@ def test_an_adapter_stays_with_its_model_when_a_chat_goes_on_with_another(
     options = LoadOptions(threads=1, adapter=str(adapter))
     conversation = Conversation(load(tiny_model, options), Session(tiny_model), options)
     assert f"{tiny_model} with {adapter} · " in conversation.describe_model()
-    assert "model.norm.weight" in conversation.llm.engine.runner.executor.weights
+    assert "model.norm.weight" in conversation.llm.runner.executor.weights
     conversation.change_model(f"{tiny_model}/")
-    assert not [n for n in conversation.llm.engine.runner.executor.weights if "lora" in n]
+    assert not [n for n in conversation.llm.runner.executor.weights if "lora" in n]
     assert "with" not in conversation.describe_model()

@@ -26,7 +26,7 @@ class Asked:
 
     def __init__(self, llm: LLM) -> None:
         self.logits = self.argmax = 0
-        self._executor = llm.engine.runner.executor
+        self._executor = llm.runner.executor
         self._run = self._executor.run
 
     def __enter__(self) -> Asked:

@@ -1,57 +1,36 @@
-"""The scheduler over plain data: who runs, how many tokens, and what comes back."""
+"""Who runs, how many tokens of it, with which memory, and what comes back."""
 
 from __future__ import annotations
 
 import pytest
 
-from farthing.engine.block_pool import BlockPool
+from farthing.engine.kv_manager import KvUsage
+from farthing.engine.paged_kv import PagedKv
+from farthing.engine.prefill import MAX_PROMPT_LOGITS
 from farthing.engine.request import Request
-from farthing.engine.scheduler import MAX_PROMPT_LOGITS, ScheduledRows, Scheduler, blocks_needed
-from farthing.sampling.params import SamplingParams
-
-EOS = 7
-
-
-def make_request(
-    name: str, prompt: int, max_tokens: int = 4, prompt_logprobs: int | None = None
-) -> Request:
-    return Request(
-        request_id=name,
-        prompt_token_ids=tuple(range(100, 100 + prompt)),
-        params=SamplingParams(prompt_logprobs=prompt_logprobs),
-        stop_token_ids=frozenset({EOS}),
-        max_tokens=max_tokens,
-        seed=0,
-    )
+from farthing.engine.schedule import Schedule
+from farthing.engine.scheduler import Scheduler
+from support.schedules import EOS, advance, make_request, make_scheduler, play, with_choices
 
 
-def make_scheduler(
-    blocks: int = 64, seqs: int = 8, budget: int = 32, use_cache: bool = True
-) -> Scheduler:
-    return Scheduler(
-        BlockPool(blocks), max_num_seqs=seqs, max_num_batched_tokens=budget, use_cache=use_cache
-    )
+def spans(steps: list[Schedule], request: Request) -> list[tuple[int, int, bool]]:
+    return [
+        (rows.start, rows.num_tokens, rows.samples)
+        for step in steps
+        for rows in step.rows
+        if rows.request is request
+    ]
 
 
-def play(scheduler: Scheduler, token: int = 1) -> list[list[ScheduledRows]]:
-    """Runs to the end, every sampled token being ``token``; returns the steps."""
-    steps = []
-    while scheduler.has_work:
-        step = scheduler.schedule(float(len(steps)))
-        assert step, "work is left but nothing is scheduled"
-        assert sum(rows.num_tokens for rows in step) <= scheduler.max_num_batched_tokens
-        for rows in step:
-            scheduler.update(rows, token if rows.samples else None)
-        scheduler.pool.check_integrity()
-        steps.append(step)
-    return steps
+def usage(scheduler: Scheduler) -> KvUsage:
+    return scheduler.kv.usage(scheduler.holders())
 
 
 def test_a_prompt_is_cut_to_the_budget_and_then_decodes_one_by_one() -> None:
-    scheduler = make_scheduler(budget=32)
-    scheduler.add(make_request("a", 70, max_tokens=3))
-    steps = play(scheduler)
-    assert [(s[0].start, s[0].num_tokens, s[0].samples) for s in steps] == [
+    scheduler = make_scheduler()
+    request = make_request("a", 70, max_tokens=3)
+    scheduler.add(request)
+    assert spans(play(scheduler), request) == [
         (0, 32, False),
         (32, 32, False),
         (64, 6, True),
@@ -60,95 +39,303 @@ def test_a_prompt_is_cut_to_the_budget_and_then_decodes_one_by_one() -> None:
     ]
 
 
-def test_every_position_is_computed_exactly_once_with_the_cache() -> None:
-    scheduler = make_scheduler(budget=20, seqs=3)
-    requests = [make_request(str(i), 5 + 9 * i, max_tokens=6) for i in range(5)]
+@pytest.mark.parametrize("prefix_caching", [True, False])
+def test_every_position_is_computed_exactly_once_with_the_cache(prefix_caching: bool) -> None:
+    scheduler = make_scheduler(
+        max_num_batched_tokens=20, max_num_seqs=3, prefix_caching=prefix_caching
+    )
+    requests = [make_request("x" * i, 5 + 9 * i, max_tokens=6) for i in range(1, 6)]
     for request in requests:
         scheduler.add(request)
-    computed: dict[str, list[int]] = {r.request_id: [] for r in requests}
-    for step in play(scheduler):
-        for rows in step:
-            computed[rows.request.request_id] += range(rows.start, rows.start + rows.num_tokens)
+    steps = play(scheduler)
     for request in requests:
-        assert computed[request.request_id] == list(range(request.num_tokens - 1))
+        computed = [
+            position
+            for start, count, _ in spans(steps, request)
+            for position in range(start, start + count)
+        ]
+        assert computed == list(range(request.num_tokens - 1))
         assert len(request.output_token_ids) == 6
         assert request.finish_reason == "length"
-    assert scheduler.pool.num_free == scheduler.pool.num_blocks
+    assert usage(scheduler).held_blocks == 0
 
 
 def test_a_running_stream_gets_a_token_in_every_step_beside_a_long_prompt() -> None:
-    scheduler = make_scheduler(budget=16)
-    first = make_request("first", 4, max_tokens=12)
+    scheduler = make_scheduler(max_num_batched_tokens=64, max_prefill_chunk=16)
+    first, long = make_request("first", 4, max_tokens=12), make_request("long", 150, max_tokens=2)
     scheduler.add(first)
-    for rows in scheduler.schedule(0.0):
-        scheduler.update(rows, 1)
-    scheduler.add(make_request("long", 150, max_tokens=2))
+    advance(scheduler)
+    scheduler.add(long)
+    beside = []
     while not first.finished:
-        step = scheduler.schedule(0.0)
-        assert any(rows.request is first and rows.samples for rows in step)
-        for rows in step:
-            scheduler.update(rows, 1 if rows.samples else None)
+        step = advance(scheduler)
+        assert any(rows.request is first and rows.samples for rows in step.rows)
+        beside += [rows.num_tokens for rows in step.rows if rows.request is long]
+    assert beside == [16] * 9 + [6, 1]
+    alone = make_request("alone", 100, max_tokens=1)
+    scheduler.add(alone)
+    (rows,) = advance(scheduler).rows
+    assert rows.num_tokens == 64, "nobody waits beside it"
+
+
+def test_a_short_prompt_passes_long_ones_and_the_oldest_gets_on() -> None:
+    scheduler = make_scheduler(blocks=400)
+    long = [make_request("l" * i, 1000, max_tokens=2) for i in (1, 2, 3)]
+    for request in long:
+        scheduler.add(request)
+    advance(scheduler)
+    short = make_request("short", 40, max_tokens=1)
+    scheduler.add(short)
+    steps = [advance(scheduler) for _ in range(3)]
+    assert short.finished, "40 tokens, 16 of a step"
+    for step in steps[:2]:
+        assert {rows.request: rows.num_tokens for rows in step.rows} == {long[0]: 16, short: 16}
+    assert {rows.request: rows.num_tokens for rows in steps[2].rows} == {long[0]: 24, short: 8}
 
 
 def test_without_the_cache_each_step_begins_at_the_first_token() -> None:
-    scheduler = make_scheduler(budget=8, use_cache=False)
-    scheduler.add(make_request("a", 6, max_tokens=4))
-    spans = [(s[0].start, s[0].num_tokens, s[0].samples) for s in play(scheduler)]
-    assert spans == [(0, 6, True), (0, 7, True), (0, 8, True), (0, 8, False), (8, 1, True)]
+    scheduler = make_scheduler(max_num_batched_tokens=8, use_cache=False, prefix_caching=False)
+    request = make_request("a", 6, max_tokens=4)
+    scheduler.add(request)
+    assert spans(play(scheduler), request) == [
+        (0, 6, True),
+        (0, 7, True),
+        (0, 8, True),
+        (0, 8, False),
+        (8, 1, True),
+    ]
 
 
-def test_requests_wait_in_order_until_blocks_for_their_whole_life_are_free() -> None:
-    scheduler = make_scheduler(blocks=4)
-    first, second, third = (make_request(n, 30, max_tokens=19) for n in "abc")
-    assert blocks_needed(first) == 3
-    for request in (first, second, third):
-        scheduler.add(request)
-    scheduler.schedule(0.0)
-    assert scheduler.running == [first]
-    assert list(scheduler.waiting) == [second, third]
-    scheduler.finish(first, "abort")
-    assert scheduler.pool.num_free == 4
-    scheduler.schedule(1.0)
-    assert scheduler.running == [second]
-    assert second.admitted_at == 1.0
+def test_blocks_are_taken_as_tokens_come() -> None:
+    scheduler = make_scheduler(blocks=8)
+    request = make_request("a", 30, max_tokens=40)
+    scheduler.add(request)
+    held = []
+    while scheduler.has_work:
+        advance(scheduler)
+        held.append(len(request.block_table))
+    assert held[:4] == [2, 2, 2, 3], "the token of the first step is stored in the second"
+    assert max(held) == 5 == scheduler.kv.blocks_needed(request)
 
 
 def test_the_last_token_sampled_needs_no_room() -> None:
-    assert blocks_needed(make_request("a", 16, max_tokens=1)) == 1
-    assert blocks_needed(make_request("a", 16, max_tokens=2)) == 2
+    kv = make_scheduler().kv
+    assert kv.blocks_needed(make_request("a", 16, max_tokens=1)) == 1
+    assert kv.blocks_needed(make_request("a", 16, max_tokens=2)) == 2
+
+
+def test_whoever_does_not_fit_yet_waits_and_nobody_passes() -> None:
+    scheduler = make_scheduler(blocks=4)
+    first, second, third = (
+        make_request(n, p, max_tokens=2) for n, p in (("a", 40), ("b", 40), ("c", 3))
+    )
+    for request in (first, second, third):
+        scheduler.add(request)
+    advance(scheduler, now=1.0)
+    assert scheduler.running == [first]
+    assert scheduler.num_waiting == 2
+    scheduler.finish(first, "abort")
+    assert usage(scheduler).held_blocks == 0
+    advance(scheduler, now=2.0)
+    assert scheduler.running == [second]
+    assert second.admitted_at == 2.0
+    play(scheduler)
+    assert third.finish_reason == "length"
+
+
+def test_the_newest_gives_way_and_goes_on_where_it_was() -> None:
+    def outputs(blocks: int) -> tuple[list[list[int]], Scheduler, list[Request]]:
+        scheduler = make_scheduler(blocks)
+        requests = [make_request(name, 30, max_tokens=60) for name in ("a", "bb", "ccc")]
+        for request in requests:
+            scheduler.add(request)
+        play(scheduler)
+        return [request.output_token_ids for request in requests], scheduler, requests
+
+    ample, _, _ = outputs(64)
+    tight, scheduler, requests = outputs(9)
+    assert tight == ample
+    assert requests[0].num_preemptions == 0, "the oldest is never a victim"
+    assert scheduler.num_preemptions == sum(r.num_preemptions for r in requests) > 0
+    assert all(r.num_preemptions <= scheduler.config.max_preemptions for r in requests)
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_preemptions_are_bounded_and_all_finish_in_a_pool_for_one(most: int) -> None:
+    scheduler = make_scheduler(blocks=6, max_preemptions=most, max_num_seqs=6)
+    requests = [make_request("r" * i, 5 + 7 * i % 40, max_tokens=50) for i in range(1, 9)]
+    for request in requests:
+        scheduler.add(request)
+    play(scheduler)
+    assert all(r.finish_reason == "length" for r in requests)
+    assert max(r.num_preemptions for r in requests) <= most
+
+
+def test_a_lower_priority_gives_way_first_and_begins_last() -> None:
+    scheduler = make_scheduler(blocks=8)
+    old_low = make_request("a", 30, max_tokens=60, priority=5)
+    scheduler.add(old_low)
+    advance(scheduler)
+    urgent = make_request("bb", 30, max_tokens=60, priority=-1)
+    usual = make_request("ccc", 2, max_tokens=3)
+    for request in (usual, urgent):
+        scheduler.add(request)
+    advance(scheduler)
+    assert scheduler.running == [urgent, usual, old_low]
+    play(scheduler)
+    assert urgent.num_preemptions == usual.num_preemptions == 0 < old_low.num_preemptions
+
+
+def test_equal_prefixes_are_computed_once_even_side_by_side() -> None:
+    scheduler = make_scheduler(blocks=200, max_num_batched_tokens=64)
+    prefix = tuple(range(100, 300))  # twelve whole blocks and a half
+    requests = [make_request(f"r{i}", (*prefix, 900 + i), max_tokens=2) for i in range(8)]
+    for request in requests:
+        scheduler.add(request)
+    steps = play(scheduler)
+    rows = sum(rows.num_tokens for step in steps for rows in step.rows)
+    own = 201 - 192  # the tail of each
+    assert rows == 192 + 8 * own + 8, "each prompt's tail, and one decode row each"
+    assert sorted(r.num_cached_tokens for r in requests) == [0] + [192] * 7
+
+
+def test_a_prompt_that_is_cached_whole_computes_its_last_token_in_a_block_of_its_own() -> None:
+    scheduler = make_scheduler()
+    prompt = tuple(range(100, 132))
+    first = make_request("a", prompt, max_tokens=1)
+    scheduler.add(first)
+    play(scheduler)
+    kv = scheduler.kv
+    assert isinstance(kv, PagedKv)
+    second = make_request("b", prompt, max_tokens=1)
+    scheduler.add(second)
+    step = scheduler.schedule(0.0)
+    ((source, target),) = step.copies
+    assert kv.pool.is_kept(source)
+    assert not kv.pool.is_kept(target)
+    assert second.block_table[1] == target
+    assert [(r.start, r.num_tokens, r.samples) for r in step.rows] == [(31, 1, True)]
+    assert second.num_cached_tokens == 31
+    scheduler.update(step.rows[0], 1)
+    scheduler.check_integrity()
+
+
+def test_prompt_log_probabilities_are_computed_not_found() -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=100)
+    prompt = tuple(range(100, 180))
+    scheduler.add(make_request("a", prompt, max_tokens=1))
+    play(scheduler)
+    asking = make_request("b", prompt, max_tokens=1, prompt_logprobs=0)
+    scheduler.add(asking)
+    step = scheduler.schedule(0.0)
+    assert step.rows[0].start == 0
+    assert asking.num_cached_tokens == 0
+
+
+@pytest.mark.parametrize("prefix_caching", [True, False])
+@pytest.mark.parametrize("prompt", [1, 2, 15, 16, 17, 32, 33, 100])
+def test_choices_share_the_prompts_blocks_and_copy_the_last(
+    prompt: int, prefix_caching: bool
+) -> None:
+    scheduler = make_scheduler(prefix_caching=prefix_caching)
+    choices = with_choices(make_request("a", prompt, max_tokens=20), 4)
+    scheduler.add(choices[0])
+    assert scheduler.num_waiting == 4
+    while scheduler.num_deferred:
+        assert not advance(scheduler).copies
+    step = scheduler.schedule(0.0)
+    whole = (prompt - 1) // 16
+    first, *others = choices
+    assert step.copies == [(first.block_table[whole], c.block_table[whole]) for c in others]
+    assert len({c.block_table[whole] for c in choices}) == 4
+    for choice in others:
+        assert choice.block_table[:whole] == first.block_table[:whole]
+        assert choice.num_cached_tokens == choice.num_computed_tokens == prompt - 1
+    for rows in step.rows:
+        scheduler.update(rows, 1)
+    play(scheduler)
+    assert all(len(c.output_token_ids) == 20 for c in choices)
+    assert scheduler.num_waiting == 0
+
+
+@pytest.mark.parametrize("when", ["queued", "reading", "read", "decoding"])
+def test_choices_go_on_without_their_first(when: str) -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=16)
+    choices = with_choices(make_request("a", 40, max_tokens=10), 3)
+    scheduler.add(choices[0])
+    for _ in range({"queued": 0, "reading": 1, "read": 3, "decoding": 5}[when]):
+        advance(scheduler)
+    scheduler.finish(choices[0], "abort")
+    play(scheduler)
+    assert [c.finish_reason for c in choices] == ["abort", "length", "length"]
+    assert usage(scheduler).held_blocks == 0
 
 
 def test_an_end_of_sequence_token_ends_with_stop_and_says_which() -> None:
     scheduler = make_scheduler()
     request = make_request("a", 3)
     scheduler.add(request)
-    play(scheduler, token=EOS)
+    play(scheduler, token=lambda _: EOS)
     assert request.finish_reason == "stop"
     assert request.stop_reason == EOS
     assert request.output_token_ids == [EOS]
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2])
-def test_abort_in_any_state_returns_the_blocks_and_twice_is_once(steps: int) -> None:
-    scheduler = make_scheduler(budget=16)
-    request, other = make_request("a", 20), make_request("b", 20)
-    scheduler.add(request)
+@pytest.mark.parametrize("steps", [0, 1, 2, 4])
+@pytest.mark.parametrize("choice", [0, 1])
+def test_abort_in_any_state_returns_the_blocks_and_twice_is_once(steps: int, choice: int) -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=16)
+    choices = with_choices(make_request("a", 20), 2)
+    other = make_request("b", 20)
+    scheduler.add(choices[0])
     scheduler.add(other)
     for _ in range(steps):
-        for rows in scheduler.schedule(0.0):
-            scheduler.update(rows, 1 if rows.samples else None)
-    scheduler.finish(request, "abort")
-    scheduler.finish(request, "abort")
-    assert request.finish_reason == "abort"
-    scheduler.pool.check_integrity()
+        advance(scheduler)
+    scheduler.finish(choices[choice], "abort")
+    scheduler.finish(choices[choice], "abort")
+    assert choices[choice].finish_reason == "abort"
+    scheduler.check_integrity()
     play(scheduler)
-    assert other.finish_reason == "length"
-    assert scheduler.pool.num_free == scheduler.pool.num_blocks
+    assert other.finish_reason == choices[1 - choice].finish_reason == "length"
+    assert usage(scheduler).held_blocks == 0
+
+
+def test_what_a_failed_request_computed_is_not_found() -> None:
+    scheduler = make_scheduler()
+    prompt = tuple(range(100, 150))
+    bad = make_request("a", prompt)
+    scheduler.add(bad)
+    advance(scheduler)
+    assert len(bad.chain) == 2
+    scheduler.finish(bad, "error")
+    scheduler.check_integrity()
+    assert usage(scheduler).cached_blocks == 0
+    good = make_request("b", prompt)
+    scheduler.add(good)
+    assert advance(scheduler).rows[0].start == 0
+
+
+def test_a_step_that_was_broken_off_is_computed_again() -> None:
+    scheduler = make_scheduler()
+    requests = [make_request("a", 20), make_request("bb", 50)]
+    for request in requests:
+        scheduler.add(request)
+    advance(scheduler)
+    before = [list(r.output_token_ids) for r in requests]
+    scheduler.roll_back(scheduler.schedule(0.0))
+    scheduler.check_integrity()
+    assert scheduler.holders() == []
+    play(scheduler)
+    for request, tokens in zip(requests, before, strict=True):
+        assert request.output_token_ids[: len(tokens)] == tokens
+        assert len(request.output_token_ids) == 4
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_logits_of_prompt_rows_are_asked_for_once_and_in_portions(use_cache: bool) -> None:
-    scheduler = make_scheduler(budget=200, use_cache=use_cache)
+    scheduler = make_scheduler(
+        max_num_batched_tokens=200, use_cache=use_cache, prefix_caching=False
+    )
     asking = [make_request(name, 150, prompt_logprobs=1) for name in "ab"]
     for request in (*asking, make_request("c", 150)):
         scheduler.add(request)
@@ -156,11 +343,40 @@ def test_logits_of_prompt_rows_are_asked_for_once_and_in_portions(use_cache: boo
     while scheduler.has_work:
         step = scheduler.schedule(0.0)
         assert step
-        assert sum(rows.prompt_logits for rows in step) <= MAX_PROMPT_LOGITS
-        for rows in step:
+        assert sum(rows.prompt_logits for rows in step.rows) <= MAX_PROMPT_LOGITS
+        for rows in step.rows:
             end = rows.start + rows.num_tokens - rows.samples
             positions[rows.request.request_id] += range(end - rows.prompt_logits, end)
             assert rows.num_logits == rows.prompt_logits + rows.samples <= rows.num_tokens
             scheduler.update(rows, 1 if rows.samples else None)
             rows.request.num_prompt_logprobs += rows.prompt_logits
     assert positions == {"a": list(range(149)), "b": list(range(149)), "c": []}
+
+
+def test_contiguous_slots_are_reserved_whole_and_their_waste_is_known() -> None:
+    scheduler = make_scheduler(blocks=64, contiguous=200)  # 13 blocks a slot, four of them
+    requests = [make_request("r" * i, 10, max_tokens=5) for i in range(1, 7)]
+    for request in requests:
+        scheduler.add(request)
+    advance(scheduler)
+    assert len(scheduler.running) == 4
+    for request in scheduler.running:
+        first = request.block_table[0]
+        assert request.block_table == list(range(first, first + 13))
+    now = usage(scheduler)
+    assert (now.held_blocks, now.reserved_tokens, now.stored_tokens) == (52, 832, 32)
+    assert now.waste == pytest.approx(1 - 32 / 832)
+    play(scheduler)
+    assert all(r.finish_reason == "length" for r in requests)
+    assert usage(scheduler) == KvUsage(64, 0, 0, 0, 0)
+
+
+def test_paging_wastes_less_than_a_block_a_sequence() -> None:
+    scheduler = make_scheduler(prefix_caching=False, max_num_batched_tokens=64)
+    for i in range(1, 9):
+        scheduler.add(make_request("r" * i, 3 + 5 * i, max_tokens=30))
+    while scheduler.has_work:
+        advance(scheduler)
+        for request in scheduler.running:
+            if request.num_computed_tokens >= request.num_prompt_tokens:
+                assert 16 * len(request.block_table) - request.num_computed_tokens < 16

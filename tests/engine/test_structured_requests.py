@@ -110,7 +110,8 @@ def test_a_grammar_that_becomes_too_complex_ends_its_request_alone(llm: LLM) -> 
         assert together[i].error is None
         alone = llm.generate(PROMPT, params[i])[0]
         assert alone.outputs[0].token_ids == together[i].outputs[0].token_ids
-    assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+    assert not llm.engine.scheduler.holders()
+    llm.engine.check_integrity()
 
 
 def test_a_stream_raises_the_error(llm: LLM) -> None:

@@ -163,9 +163,7 @@ def test_a_model_has_its_weights_where_they_were_asked_for(weights: str, tmp_pat
     source = make_tiny_model("qwen2-tied", tmp_path / "source")
     packed = pack(source, tmp_path / "packed")
     llm = LLM(packed) if weights == "mmap" else LLM(packed, weights="copy")
-    matrices = [
-        w for w in llm.engine.runner.executor.weights.values() if isinstance(w, NativeMatrix)
-    ]
+    matrices = [w for w in llm.runner.executor.weights.values() if isinstance(w, NativeMatrix)]
     assert matrices
     for matrix in matrices:
         name, flags = mapping_at(matrix.packed_bytes().ctypes.data)

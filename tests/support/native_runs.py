@@ -138,7 +138,7 @@ class NativeRun:
 
 def make_embedding_infinite(llm: LLM, token: int) -> None:
     """Makes logits behind ``token`` not finite; a file with such a weight would be refused."""
-    embedding: Any = llm.engine.runner.executor.weights["model.embed_tokens.weight"]
+    embedding: Any = llm.runner.executor.weights["model.embed_tokens.weight"]
     embedding.pack(token, np.full(embedding.cols, np.inf, np.float32).view(np.uint8))
 
 

@@ -85,7 +85,7 @@ def load_model_target(
         max_num_batched_tokens=needs.rows,
         load_progress=progress,
     )
-    runner = llm.engine.runner
+    runner = llm.runner
     return Target(
         name, runner.executor, runner.kv, kv_cache_dtype, llm.config.vocab_size, llm, weights
     )

@@ -15,7 +15,8 @@ from farthing.errors import InvalidParameterError
 if TYPE_CHECKING:
     from types import FrameType
 
-    from farthing.engine.outputs import RequestMetrics, StreamChunk
+    from farthing.engine.metrics import RequestMetrics
+    from farthing.engine.outputs import StreamChunk
     from farthing.sampling.grammar.params import StructuredOutputsParams
     from farthing.sampling.params import SamplingParams
 
@@ -125,7 +126,7 @@ class _TokenClock:
 
     def metrics(self) -> RequestMetrics | None:
         """None if there was no token."""
-        from farthing.engine.outputs import RequestMetrics
+        from farthing.engine.metrics import RequestMetrics
 
         if not self._tokens:
             return None

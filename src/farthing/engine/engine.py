@@ -5,23 +5,46 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 from farthing.engine.block_pool import BlockPool
+from farthing.engine.contiguous_kv import ContiguousKv
+from farthing.engine.deadlines import Deadlines
+from farthing.engine.draws import Draw, problem_of
+from farthing.engine.kv_manager import KvManager
+from farthing.engine.metrics import EngineMetrics
+from farthing.engine.paged_kv import PagedKv
+from farthing.engine.prefix_cache import PrefixCache, salt_of
 from farthing.engine.request import Request
-from farthing.engine.runner import Draw, Runner
-from farthing.engine.scheduler import ScheduledRows, Scheduler, blocks_needed
+from farthing.engine.schedule import Schedule, ScheduledRows
+from farthing.engine.scheduler import Scheduler, SchedulerConfig
 from farthing.errors import ContextLengthError, InvalidParameterError
 from farthing.sampling.grammar.compiler import GrammarCompiler
 from farthing.sampling.params import SamplingParams
 from farthing.sampling.request_sampler import RequestSampler
-from farthing.sampling.sampler import NOTHING_ALLOWED, TokenLogprob
+from farthing.sampling.sampler import TokenLogprob
 from farthing.sampling.vocabulary import SamplingVocabulary
+
+KvName = Literal["paged", "contiguous"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How an engine gives out time and memory."""
+
+    max_model_len: int  # tokens of one sequence
+    scheduler: SchedulerConfig
+    kv: KvName = "paged"
+    prefix_caching: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """A request got a token, or log probabilities of its prompt, or ended by a ``problem``."""
+    """A request got a token, or log probabilities of its prompt, or ended without one.
+
+    ``problem`` says why it ended with ``error``.
+    """
 
     request: Request
     token: int | None
@@ -30,35 +53,42 @@ class TokenEvent:
     problem: str | None = None
 
 
+class ModelRunner(Protocol):
+    """What computes the steps: a model, or in simulations what checks them."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of the KV cache."""
+
+    def run(self, schedule: Schedule) -> dict[str, Draw]:
+        """Copies blocks, computes rows; returns what their logits gave by request id."""
+
+
 class Engine:
     """Generates for any number of requests that share one model and one KV cache.
 
-    Not safe to call from two threads at once; its owner serializes calls.
+    ``step`` is a function of the engine's state, the requests added and aborted before it, and
+    ``now``: it reads no clock. Its owner serializes calls, measures and sleeps.
     """
 
     def __init__(
         self,
-        runner: Runner,
+        runner: ModelRunner,
+        config: EngineConfig,
         *,
-        max_model_len: int,
-        max_num_seqs: int,
         vocabulary: SamplingVocabulary,
         grammars: GrammarCompiler,
         eos_token_ids: Sequence[int],
-        use_cache: bool = True,
     ) -> None:
         self.runner = runner
-        self.max_model_len = max_model_len
+        self.config = config
         self.vocabulary = vocabulary
         self.eos_token_ids = frozenset(eos_token_ids)
-        self.pool = BlockPool(runner.kv.num_blocks)
-        self.scheduler = Scheduler(
-            self.pool,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=runner.executor.max_rows,
-            use_cache=use_cache,
-        )
         self.grammars = grammars
+        self.kv, self.prefix_cache = _kv_manager(config, runner.num_blocks)
+        self.scheduler = Scheduler(self.kv, config.scheduler)
+        self.metrics = EngineMetrics()
+        self._deadlines = Deadlines()
         self._ids = itertools.count()
 
     @property
@@ -66,8 +96,21 @@ class Engine:
         """True while any request is unfinished."""
         return self.scheduler.has_work
 
-    def make_request(self, prompt_token_ids: Sequence[int], params: SamplingParams) -> Request:
-        """Checks a prompt and makes a request of it, not yet queued.
+    def make_request(
+        self,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        user: str = "",
+        priority: int = 0,
+        cache_salt: str | None = None,
+        deadline: float | None = None,
+    ) -> list[Request]:
+        """Checks a prompt and makes a request of each of its ``params.n`` choices, not yet queued.
+
+        ``user``: whom the work is charged to. ``priority``: lower is sooner. ``cache_salt``: cached
+        blocks are shared only among requests with the same. ``deadline``: in seconds of the clock
+        that :meth:`step` is given; what is unfinished then ends with ``timeout``.
 
         Raises :class:`InvalidParameterError` for an empty prompt and for parameters that name what
         the vocabulary does not have or a grammar that is too complex for it,
@@ -76,59 +119,97 @@ class Engine:
         length = len(prompt_token_ids)
         if length == 0:
             raise InvalidParameterError("prompt: it has no tokens, at least one is needed")
-        room = self.max_model_len - length
+        room = self.config.max_model_len - length
         if room < 1:
             raise ContextLengthError(
-                f"prompt of {length} tokens does not fit the context of {self.max_model_len} "
-                "tokens with one left to generate"
+                f"prompt of {length} tokens does not fit the context of "
+                f"{self.config.max_model_len} tokens with one left to generate"
             )
+        request_id = str(next(self._ids))
         stop_ids = frozenset(params.stop_token_ids or ())
-        end_ids = {token for token in stop_ids | self.eos_token_ids if token < self.vocabulary.size}
         seed = secrets.randbits(64) if params.seed is None else params.seed
-        request = Request(
-            request_id=str(next(self._ids)),
-            prompt_token_ids=tuple(prompt_token_ids),
-            params=params,
-            stop_token_ids=stop_ids if params.ignore_eos else stop_ids | self.eos_token_ids,
-            max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
-            seed=seed,
-        )
-        if (needed := blocks_needed(request)) > self.pool.num_blocks:
-            raise ContextLengthError(
-                f"prompt of {length} tokens with {request.max_tokens} to generate needs {needed} "
-                f"KV blocks, the cache has {self.pool.num_blocks}"
+
+        def choice(index: int, leader: Request | None) -> Request:
+            return Request(
+                request_id=request_id if leader is None else f"{request_id}-{index}",
+                prompt_token_ids=tuple(prompt_token_ids),
+                params=params if leader is None else replace(params, prompt_logprobs=None),
+                stop_token_ids=stop_ids if params.ignore_eos else stop_ids | self.eos_token_ids,
+                max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
+                seed=seed,
+                choice=index,
+                leader=leader,
+                user=user,
+                priority=priority,
+                salt=b"" if cache_salt is None else salt_of(cache_salt),
+                deadline=deadline,
             )
-        request.sampler = RequestSampler(params, seed, prompt_token_ids, end_ids, self.vocabulary)
+
+        first = choice(0, None)
+        if (needed := self.kv.blocks_needed(first)) > self.runner.num_blocks:
+            raise ContextLengthError(
+                f"prompt of {length} tokens with {first.max_tokens} to generate needs {needed} "
+                f"KV blocks, the cache has {self.runner.num_blocks}"
+            )
+        first.followers = [choice(index, first) for index in range(1, params.n)]
+        requests = [first, *first.followers]
+        for request in requests:
+            self._equip(request)
+        return requests
+
+    def _equip(self, request: Request) -> None:
+        """What draws its tokens."""
+        params = request.params
+        ends = frozenset(params.stop_token_ids or ()) | self.eos_token_ids
+        request.sampler = RequestSampler(
+            params,
+            request.seed,
+            request.prompt_token_ids,
+            {token for token in ends if token < self.vocabulary.size},
+            self.vocabulary,
+            request.choice,
+        )
         if params.structured_outputs is not None:
             request.grammar = self.grammars.matcher(
                 params.structured_outputs, ignore_eos=params.ignore_eos
             )
-        return request
 
-    def add_request(self, request: Request) -> None:
-        """Queues a request."""
+    def add_request(self, request: Request, now: float) -> None:
+        """Queues a request, with its followers."""
         self.scheduler.add(request)
+        for each in (request, *request.followers):
+            each.arrived_at = now
+            self._deadlines.add(each)
 
     def step(self, now: float) -> list[TokenEvent]:
-        """Runs one pass and returns what each request that got a token now has.
+        """Runs one pass and returns what each request that got a token or ended now has.
 
-        ``now``: seconds of the caller's monotonic clock.
+        ``now``: seconds of the caller's monotonic clock. If the pass is broken off by an exception,
+        its requests begin again in a later one.
         """
+        events = [self._expire(request) for request in self._deadlines.expired(now)]
         schedule = self.scheduler.schedule(now)
         if not schedule:
-            return []
-        draws = self.runner.run(schedule)
-        events = []
-        for rows in schedule:
+            return events
+        try:
+            draws = self.runner.run(schedule)
+        except BaseException:
+            self.scheduler.roll_back(schedule)
+            raise
+        for rows in schedule.rows:
             draw = draws.get(rows.request.request_id)
             if draw is None:
                 self.scheduler.update(rows, None)
             elif draw.token is not None and draw.token < 0:
                 self.scheduler.finish(rows.request, "error")
-                events.append(TokenEvent(rows.request, None, problem=_problem(draw)))
+                events.append(TokenEvent(rows.request, None, problem=problem_of(draw)))
             else:
                 events.append(self._accept(rows, draw))
         return events
+
+    def _expire(self, request: Request) -> TokenEvent:
+        self.scheduler.finish(request, "timeout")
+        return TokenEvent(request, None)
 
     def _accept(self, rows: ScheduledRows, draw: Draw) -> TokenEvent:
         """Records what the logits of ``rows`` gave."""
@@ -137,13 +218,29 @@ class Engine:
             grammar.accept(draw.token)
             if grammar.error is not None:
                 self.scheduler.finish(request, "error")
-                return TokenEvent(request, None, problem=_problem(draw))
+                return TokenEvent(request, None, problem=problem_of(draw))
         self.scheduler.update(rows, draw.token)
         if grammar is not None and grammar.finished:
             self.scheduler.finish(request, "stop")
             request.finish_reason = "stop"  # also when the same token was the last allowed
         request.num_prompt_logprobs += len(draw.prompt_logprobs)
         return TokenEvent(request, draw.token, draw.logprobs, draw.prompt_logprobs)
+
+    def record(self, events: Sequence[TokenEvent], started: float, ended: float) -> None:
+        """Enters a step that took from ``started`` to ``ended`` in :attr:`metrics`."""
+        metrics, scheduler = self.metrics, self.scheduler
+        metrics.steps += 1
+        metrics.step_seconds += ended - started
+        for event in events:
+            if event.token is not None:
+                metrics.record_token(event.request, ended)
+        metrics.preemptions = scheduler.num_preemptions
+        metrics.num_running = len(scheduler.running)
+        metrics.num_waiting = scheduler.num_waiting
+        metrics.kv = self.kv.usage(scheduler.holders())
+        for request in scheduler.ended:
+            metrics.record_end(request, ended)
+        scheduler.ended.clear()
 
     def stop(self, request: Request, stop_reason: str) -> None:
         """Ends a request whose text reached a stop string."""
@@ -160,21 +257,15 @@ class Engine:
         """Ends a request in any state and returns its blocks. Twice is once."""
         self.scheduler.finish(request, "abort")
 
+    def check_integrity(self) -> None:
+        """Asserts that blocks and requests are accounted for. For tests and idle moments."""
+        self.scheduler.check_integrity()
 
-def _problem(draw: Draw) -> str:
-    request = draw.request
-    if request.grammar is not None and request.grammar.error is not None:
-        return (
-            f"request {request.request_id}: structured_outputs, after "
-            f"{len(request.output_token_ids)} tokens: {request.grammar.error}"
-        )
-    if draw.token == NOTHING_ALLOWED:
-        return (
-            f"request {request.request_id}: no token is allowed after {request.num_tokens} tokens; "
-            "what its parameters forbid leaves none"
-            + ("" if request.grammar is None else " of those its grammar asks for")
-        )
-    return (
-        f"request {request.request_id}: the model's logits are not finite after "
-        f"{request.num_tokens} tokens; its weights or this prompt overflow"
-    )
+
+def _kv_manager(config: EngineConfig, num_blocks: int) -> tuple[KvManager, PrefixCache | None]:
+    if config.kv == "contiguous":
+        return ContiguousKv(num_blocks, config.max_model_len), None
+    pool = BlockPool(num_blocks)
+    shares = config.prefix_caching and config.scheduler.use_cache
+    prefix_cache = PrefixCache(pool) if shares else None
+    return PagedKv(pool, prefix_cache), prefix_cache

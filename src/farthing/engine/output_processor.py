@@ -1,19 +1,13 @@
-"""Follows one request from token events to text, counts and times."""
+"""Follows requests from token events to text."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from farthing.engine.engine import TokenEvent
-from farthing.engine.outputs import (
-    CompletionOutput,
-    Logprob,
-    RequestMetrics,
-    RequestOutput,
-    StreamChunk,
-)
+from farthing.engine.metrics import metrics_of, together
+from farthing.engine.outputs import CompletionOutput, Logprob, RequestOutput, StreamChunk
 from farthing.engine.request import Request
 from farthing.errors import FarthingError
 from farthing.sampling.sampler import TokenLogprob
@@ -23,13 +17,12 @@ from farthing.tokenization.tokenizer import Tokenizer
 
 
 class OutputProcessor:
-    """Text of one request: whole characters only, nothing of a stop string."""
+    """Text of one choice: whole characters only, nothing of a stop string."""
 
     def __init__(self, request: Request, prompt: str | None, tokenizer: Tokenizer) -> None:
         params = request.params
         self.request = request
         self.prompt = prompt
-        self.metrics = RequestMetrics(prompt_tokens=len(request.prompt_token_ids))
         self.logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
         self.prompt_logprobs: list[dict[int, Logprob] | None] | None = (
             None if params.prompt_logprobs is None else [None]
@@ -44,8 +37,6 @@ class OutputProcessor:
         )
         self._text: list[str] = []
         self._pending: list[StreamChunk] = []
-        self._arrived = time.perf_counter()
-        self._first_token: float | None = None
 
     def process(self, event: TokenEvent) -> str | None:
         """Takes one event; returns the stop string that the text has reached, if any."""
@@ -54,8 +45,9 @@ class OutputProcessor:
         if event.problem is not None:
             self.error = FarthingError(event.problem)
         if event.token is None:
+            if self.request.finish_reason == "timeout":
+                self._emit(self._detokenizer.flush(), [], None)
             return None
-        self._measure()
         logprobs = None
         if self.logprobs is not None and event.logprobs is not None:
             logprobs = [self._by_token(event.logprobs)]
@@ -65,12 +57,18 @@ class OutputProcessor:
         text = "" if by_token else self._detokenizer.push(event.token)
         if ended is not None:
             text += self._detokenizer.flush()
+        return self._emit(text, [event.token], logprobs)
+
+    def _emit(
+        self, text: str, tokens: list[int], logprobs: list[dict[int, Logprob]] | None
+    ) -> str | None:
+        """Passes on what of ``text`` is no stop string; returns one that it has reached."""
         held_off = len(self.request.output_token_ids) <= self.request.params.min_tokens
         emit = text if held_off else self._stops.push(text).text
-        if ended is not None:
+        if self.request.finished:
             emit += self._stops.flush().text
         self._text.append(emit)
-        self._pending.append(StreamChunk(emit, [event.token], logprobs))
+        self._pending.append(StreamChunk(emit, tokens, logprobs, index=self.request.choice))
         return self._stops.matched
 
     def take(self) -> list[StreamChunk]:
@@ -82,36 +80,27 @@ class OutputProcessor:
             raise self.error
         pending, self._pending = self._pending, []
         if self.request.finished:
-            tail = pending.pop() if pending else StreamChunk("", [])
-            pending.append(
-                replace(tail, finish_reason=self.request.finish_reason, metrics=self.metrics)
-            )
+            index = self.request.choice
+            tail = pending.pop() if pending else StreamChunk("", [], index=index)
+            metrics = metrics_of(self.request)
+            reason = self.request.finish_reason
+            pending.append(replace(tail, finish_reason=reason, metrics=metrics))
         return pending
 
-    def output(self) -> RequestOutput:
-        """The whole result so far."""
+    def completion(self) -> CompletionOutput:
+        """The whole choice so far."""
         request = self.request
         cumulative = None
         if self.logprobs is not None:
             cumulative = sum(next(iter(entry.values())).logprob for entry in self.logprobs)
-        completion = CompletionOutput(
-            index=0,
+        return CompletionOutput(
+            index=request.choice,
             text="".join(self._text),
             token_ids=list(request.output_token_ids),
             cumulative_logprob=cumulative,
             logprobs=self.logprobs,
             finish_reason=request.finish_reason,
             stop_reason=request.stop_reason,
-        )
-        return RequestOutput(
-            request_id=request.request_id,
-            prompt=self.prompt,
-            prompt_token_ids=list(request.prompt_token_ids),
-            outputs=[completion],
-            finished=request.finished,
-            metrics=self.metrics,
-            error=None if self.error is None else str(self.error),
-            prompt_logprobs=self.prompt_logprobs,
         )
 
     def _by_token(self, entries: Sequence[TokenLogprob]) -> dict[int, Logprob]:
@@ -121,13 +110,19 @@ class OutputProcessor:
         text = self._tokenizer.decode([entry.token_id], skip_special=False)
         return Logprob(entry.logprob, entry.rank, text)
 
-    def _measure(self) -> None:
-        now = time.perf_counter()
-        self.metrics.completion_tokens = len(self.request.output_token_ids)
-        if self._first_token is None:
-            self._first_token = now
-            started = self.request.admitted_at or self._arrived
-            self.metrics.queue_seconds = started - self._arrived
-            self.metrics.prefill_seconds = now - started
-        else:
-            self.metrics.decode_seconds = now - self._first_token
+
+def request_output(choices: Sequence[OutputProcessor]) -> RequestOutput:
+    """The whole result of a prompt so far, from its choices in order."""
+    first = choices[0]
+    request = first.request
+    errors = [processor.error for processor in choices if processor.error is not None]
+    return RequestOutput(
+        request_id=request.request_id,
+        prompt=first.prompt,
+        prompt_token_ids=list(request.prompt_token_ids),
+        outputs=[processor.completion() for processor in choices],
+        finished=all(processor.request.finished for processor in choices),
+        metrics=together([metrics_of(processor.request) for processor in choices]),
+        error=str(errors[0]) if errors else None,
+        prompt_logprobs=first.prompt_logprobs,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from farthing.engine.metrics import RequestMetrics
 from farthing.engine.request import FinishReason
 
 
@@ -24,7 +25,7 @@ class CompletionOutput:
     sampled. ``logprobs``: for each token, a mapping from token id, the sampled one first.
     ``finish_reason``: ``stop`` (end of sequence, stop token or string; ``stop_reason`` says which),
     ``length`` (``max_tokens`` or a full context), ``error`` (see :attr:`RequestOutput.error`),
-    ``abort``, or None while unfinished.
+    ``timeout`` (its deadline passed), ``abort``, or None while unfinished.
     """
 
     index: int
@@ -34,24 +35,6 @@ class CompletionOutput:
     logprobs: list[dict[int, Logprob]] | None
     finish_reason: FinishReason | None
     stop_reason: int | str | None
-
-
-@dataclass(slots=True)
-class RequestMetrics:
-    """Counts and durations of one request. Seconds, from a monotonic clock."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    queue_seconds: float = 0.0  # from arrival to the first pass
-    prefill_seconds: float = 0.0  # from the first pass to the first token
-    decode_seconds: float = 0.0  # from the first token to the last
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """Decode rate: tokens after the first by the time they took; None for fewer than two."""
-        if self.completion_tokens < 2 or self.decode_seconds <= 0:
-            return None
-        return (self.completion_tokens - 1) / self.decode_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +57,11 @@ class RequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class StreamChunk:
-    """New text of a streamed answer, always whole characters. The last has ``finish_reason``.
+    """New text of a streamed answer, always whole characters.
 
-    While a long prompt is read, each pass gives a chunk without text or tokens. ``logprobs``: one
-    mapping for each of ``token_ids``, as in :class:`CompletionOutput`.
+    The last chunk of each choice has its ``finish_reason``. While a long prompt is read, each pass
+    gives a chunk without text or tokens. ``logprobs``: one mapping for each of ``token_ids``, as in
+    :class:`CompletionOutput`.
     """
 
     text: str
@@ -85,3 +69,4 @@ class StreamChunk:
     logprobs: list[dict[int, Logprob]] | None = None
     finish_reason: FinishReason | None = None
     metrics: RequestMetrics | None = None
+    index: int = 0  # which of several choices

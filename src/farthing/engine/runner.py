@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from farthing.engine.draws import Draw
 from farthing.engine.request import Request
-from farthing.engine.scheduler import ScheduledRows
+from farthing.engine.schedule import Schedule, ScheduledRows
 from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.step import SequenceRows, step_batch
 from farthing.sampling.grammar.matcher import MaskFiller
 from farthing.sampling.request_sampler import RequestSampler
-from farthing.sampling.sampler import NOT_FINITE, NOTHING_ALLOWED, SampledRow, Sampler, TokenLogprob
-
-
-@dataclass(slots=True)
-class Draw:
-    """What the logits of one request gave in a step.
-
-    ``token``: None if none was to be drawn; negative, as :meth:`Sampler.draw` says, if the request
-    cannot go on. ``prompt_logprobs`` go on where the last step's ended.
-    """
-
-    request: Request
-    token: int | None = None
-    logprobs: list[TokenLogprob] | None = None
-    prompt_logprobs: list[list[TokenLogprob]] = field(default_factory=list)
+from farthing.sampling.sampler import NOT_FINITE, NOTHING_ALLOWED, SampledRow, Sampler
 
 
 class Runner:
@@ -40,8 +26,16 @@ class Runner:
         self._sampler = Sampler(executor.threads)
         self._masks = MaskFiller(executor.num_threads)
 
-    def run(self, schedule: Sequence[ScheduledRows]) -> dict[str, Draw]:
-        """Computes the scheduled rows; returns what their logits gave by request id."""
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of the KV cache."""
+        return self.kv.num_blocks
+
+    def run(self, step: Schedule) -> dict[str, Draw]:
+        """Copies blocks, computes rows; returns what their logits gave by request id."""
+        if step.copies:
+            self.kv.copy_blocks(step.copies)
+        schedule = step.rows
         of_argmax = [_takes_argmax(rows) for rows in schedule]
         batch = step_batch(list(map(_sequence_rows, schedule, of_argmax)))
         output = self.executor.run(batch, self.kv)
@@ -55,6 +49,9 @@ class Runner:
         ]
         for request_id, token in zip(found, output.argmax.tolist(), strict=True):
             draws[request_id].token = token
+        for rows in schedule:
+            if rows.discarded:
+                del draws[rows.request.request_id]
         if len(found) < len(draws):
             of_logits = [
                 rows
@@ -134,7 +131,7 @@ class Runner:
 def _takes_argmax(rows: ScheduledRows) -> bool:
     """Whether nobody reads the logits of ``rows`` but to find the highest."""
     request = rows.request
-    return (
+    return rows.discarded or (
         rows.samples
         and rows.prompt_logits == 0
         and request.params.logprobs is None

@@ -2,85 +2,135 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from dataclasses import dataclass
 
-from farthing.engine.block_pool import BlockPool, blocks_for
+from farthing.engine.batching import BATCHING, Batching, BatchingName, discarded_row
+from farthing.engine.fair_share import VirtualTokenCounters
+from farthing.engine.kv_manager import KvManager
+from farthing.engine.prefill import divide_prefill
 from farthing.engine.request import FinishReason, Request, RequestState
-
-MAX_PROMPT_LOGITS = 64
-"""Prompt rows of a step whose logits are kept: each has as many floats as the vocabulary."""
+from farthing.engine.schedule import Schedule, ScheduledRows, next_rows
+from farthing.engine.waiting_queue import WaitingQueue
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledRows:
-    """``num_tokens`` tokens of ``request`` from position ``start``.
+class SchedulerConfig:
+    """Bounds and policies of a scheduler."""
 
-    ``samples``: the last row reaches the end of the sequence, so its logits give the next token.
-    ``prompt_logits``: rows, the last or those before the one that samples, whose logits give log
-    probabilities of the prompt's next tokens.
-    """
-
-    request: Request
-    start: int
-    num_tokens: int
-    samples: bool
-    prompt_logits: int = 0
-
-    @property
-    def num_logits(self) -> int:
-        """Rows at the end whose logits are needed."""
-        return self.prompt_logits + self.samples
+    max_num_seqs: int  # requests that run at a time
+    max_num_batched_tokens: int  # rows of one pass, at least max_num_seqs
+    max_prefill_chunk: int | None = None  # rows of prompts in a pass beside running streams
+    max_preemptions: int = 3  # of one request; then it runs with all its memory reserved
+    fair_share: bool = True  # between users
+    batching: BatchingName = "continuous"
+    use_cache: bool = True  # False: every step starts each sequence again at position 0
 
 
 class Scheduler:
-    """First-come first-served, mixing decode tokens with prompt chunks under a token budget.
+    """Requests in, steps out; every step gives running streams their next tokens, prompts chunks.
 
-    A request is admitted when the pool has blocks for all it may ever store, so a running request
-    never waits for memory. Without ``use_cache`` each step starts the sequence again at position 0.
+    Memory is given out as sequences grow. When there is none, the newest request of the lowest
+    priority gives its own up and is computed again later; after ``max_preemptions`` of that it runs
+    only with all its memory reserved. So the oldest request always gets on, and each in the end.
     """
 
-    def __init__(
-        self, pool: BlockPool, *, max_num_seqs: int, max_num_batched_tokens: int, use_cache: bool
-    ) -> None:
-        self.pool = pool
-        self.max_num_seqs = max_num_seqs
-        self.max_num_batched_tokens = max_num_batched_tokens
-        self.use_cache = use_cache
-        self.waiting: deque[Request] = deque()
-        self.running: list[Request] = []
+    def __init__(self, kv: KvManager, config: SchedulerConfig) -> None:
+        self.kv = kv
+        self.config = config
+        self.batching: Batching = BATCHING[config.batching]()
+        self.counters = VirtualTokenCounters()
+        self.waiting = WaitingQueue(self.counters if config.fair_share else None)
+        self.running: list[Request] = []  # by priority, then arrival
+        self.num_deferred = 0  # choices that wait for the first one's prompt
+        self.num_preemptions = 0
+        self.ended: list[Request] = []  # until their owner has taken note
+        self._arrivals = 0
+        self._max_running = min(config.max_num_seqs, kv.num_slots or config.max_num_seqs)
 
     @property
     def has_work(self) -> bool:
         """True while any request is unfinished."""
-        return bool(self.waiting or self.running)
+        return bool(self.running or self.waiting)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that do not run yet, or not any more."""
+        return len(self.waiting) + self.num_deferred
+
+    def holders(self) -> list[Request]:
+        """Every request that has a block table."""
+        return [*self.running, *self.batching.ended]
 
     def add(self, request: Request) -> None:
-        """Queues a request. It must fit the pool: see :func:`blocks_needed`."""
-        self.waiting.append(request)
+        """Queues a request and its followers. The whole pool must hold each (``blocks_needed``)."""
+        for each in (request, *request.followers):
+            each.arrival = self._arrivals
+            self._arrivals += 1
+            self.counters.enter(each.user)
+        self.waiting.push(request)
+        self.num_deferred += len(request.followers)
 
-    def schedule(self, now: float) -> list[ScheduledRows]:
-        """The next step: running requests in order of arrival, as far as the budget goes."""
-        self._admit(now)
-        budget = self.max_num_batched_tokens
-        logit_budget = MAX_PROMPT_LOGITS
-        decoding = sum(r.num_tokens - r.num_computed_tokens == 1 for r in self.running)
-        scheduled = []
-        for request in self.running:
-            remaining = request.num_tokens - request.num_computed_tokens
-            if remaining == 1:
-                decoding -= 1
-                count = 1
-            else:
-                count = min(remaining, budget - decoding)  # leaves a row for each decode behind it
-            count = _limited_by_logits(request, count, logit_budget)
-            if count <= 0:
-                continue
-            budget -= count
-            rows = _rows(request, count)
-            logit_budget -= rows.prompt_logits
-            scheduled.append(rows)
-        return scheduled
+    def schedule(self, now: float) -> Schedule:
+        """The next step. ``now``: seconds of the caller's clock."""
+        for request in [*self.running]:
+            if request.state is RequestState.RUNNING:
+                self._grow(request)
+        schedule = Schedule()
+        if self.batching.admits(self.running):
+            self._admit(now, schedule)
+        decoding = self.batching.decoding(self.running)
+        schedule.rows.extend([next_rows(request, 1) for request in decoding])
+        schedule.rows.extend(map(discarded_row, self.batching.ended if decoding else ()))
+        reading = [request for request in self.running if request.num_remaining_tokens > 1]
+        if reading:
+            budget = self.config.max_num_batched_tokens - len(schedule.rows)
+            if decoding and self.config.max_prefill_chunk is not None:
+                budget = min(budget, self.config.max_prefill_chunk)
+            schedule.rows.extend(divide_prefill(self.kv, reading, budget))
+        return schedule
+
+    def _grow(self, request: Request) -> None:
+        """Memory for the tokens of ``request``, if need be of newer ones, or its own for others."""
+        while not self.kv.extend(request):
+            victim = next(r for r in reversed(self.running) if not self._is_reserved(r))
+            self.preempt(victim)
+            if victim is request:
+                return
+
+    def _is_reserved(self, request: Request) -> bool:
+        return self.batching.reserves or request.num_preemptions >= self.config.max_preemptions
+
+    def preempt(self, request: Request) -> None:
+        """Takes a running request's memory; it will be computed again."""
+        self.running.remove(request)
+        self.kv.release(request)
+        request.num_preemptions += 1
+        self.num_preemptions += 1
+        request.state = RequestState.WAITING
+        self.waiting.push(request)
+
+    def _admit(self, now: float, schedule: Schedule) -> None:
+        growing = sum(not self._is_reserved(request) for request in self.running)
+        while len(self.running) < self._max_running:
+            request = self.waiting.first()
+            if request is None:
+                return
+            reserve = self._is_reserved(request)
+            copies = self.kv.admit(request, spare=growing, reserve=reserve)
+            if copies is None:
+                return
+            growing += not reserve
+            schedule.copies.extend(copies)
+            self.waiting.remove(request)
+            request.state = RequestState.RUNNING
+            insort(self.running, request, key=_age)
+            found = request.num_computed_tokens
+            request.num_charged_tokens = max(request.num_charged_tokens, found)
+            if request.admitted_at is None:
+                request.admitted_at = now
+                request.num_cached_tokens = found
+                self.counters.admitted(request.user)
 
     def update(self, scheduled: ScheduledRows, token: int | None) -> None:
         """Records that the rows were computed and, if they sampled, the token they gave."""
@@ -88,6 +138,10 @@ class Scheduler:
         if request.finished:
             return
         request.num_computed_tokens = scheduled.start + scheduled.num_tokens
+        self._charge(request)
+        self.kv.publish(request)
+        if request.followers and request.has_stored_prompt:
+            self._queue_followers(request)
         if token is None:
             return
         request.output_token_ids.append(token)
@@ -96,57 +150,69 @@ class Scheduler:
             self.finish(request, "stop")
         elif len(request.output_token_ids) >= request.max_tokens:
             self.finish(request, "length")
-        elif not self.use_cache:
+        elif not self.config.use_cache:
             request.num_computed_tokens = 0
 
-    def finish(self, request: Request, reason: FinishReason) -> None:
-        """Ends a request in any state and returns its blocks."""
-        if request.state is RequestState.WAITING:
-            self.waiting.remove(request)
-        elif request.state is RequestState.RUNNING:
-            self.running.remove(request)
-            self.pool.free(request.block_table)
-            request.block_table = []
-        else:
+    def _charge(self, request: Request) -> None:
+        start, end = request.num_charged_tokens, request.num_computed_tokens
+        if end <= start:
             return
+        of_prompt = max(min(end, request.num_prompt_tokens) - start, 0)
+        self.counters.charge(request.user, of_prompt, end - start - of_prompt)
+        request.num_charged_tokens = end
+
+    def _queue_followers(self, request: Request) -> None:
+        for follower in request.followers:
+            self.waiting.push(follower)
+        self.num_deferred -= len(request.followers)
+        request.followers = []
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """Ends a request in any state and returns its blocks. Twice is once."""
+        leader = request.leader
+        if request.finished:
+            return
+        if request.state is RequestState.RUNNING:
+            self._leave(request, reason)
+        elif leader is not None and request in leader.followers:
+            leader.followers.remove(request)
+            self.num_deferred -= 1
+        else:
+            self.waiting.remove(request)
         request.state = RequestState.FINISHED
         request.finish_reason = reason
+        self.counters.leave(request.user)
+        self.ended.append(request)
+        self._queue_followers(request)
 
-    def _admit(self, now: float) -> None:
-        while self.waiting and len(self.running) < self.max_num_seqs:
-            request = self.waiting[0]
-            needed = blocks_needed(request)
-            if needed > self.pool.num_free:
-                return
-            self.waiting.popleft()
-            request.block_table = self.pool.allocate(needed)
-            request.state = RequestState.RUNNING
-            request.admitted_at = now
-            self.running.append(request)
+    def _leave(self, request: Request, reason: FinishReason) -> None:
+        self.running.remove(request)
+        if reason == "error":
+            self.kv.discard(request)
+        if self.batching.keeps_ended() and reason in ("stop", "length"):
+            self.batching.ended.append(request)
+        else:
+            self.kv.release(request)
+        if not self.running:
+            for ended in self.batching.ended:
+                self.kv.release(ended)
+            self.batching.ended.clear()
 
+    def roll_back(self, schedule: Schedule) -> None:
+        """Records that a step was not computed: its requests begin again."""
+        for rows in schedule.rows:
+            if rows.request.state is RequestState.RUNNING:
+                self.preempt(rows.request)
 
-def _first_prompt_logit(request: Request) -> int:
-    """Position of the first row whose logits give a log probability not known yet."""
-    return max(request.num_computed_tokens, request.num_prompt_logprobs)
-
-
-def _limited_by_logits(request: Request, count: int, logit_budget: int) -> int:
-    """``count`` rows, or fewer where those would need logits of more prompt rows than budgeted."""
-    if request.wanted_prompt_logprobs <= logit_budget:
-        return count
-    return min(count, _first_prompt_logit(request) + logit_budget - request.num_computed_tokens)
-
-
-def _rows(request: Request, count: int) -> ScheduledRows:
-    start = request.num_computed_tokens
-    end = start + count
-    prompt_logits = 0
-    if request.wanted_prompt_logprobs > 0:
-        last = len(request.prompt_token_ids) - 1  # its logits are of the first generated token
-        prompt_logits = max(min(end, last) - _first_prompt_logit(request), 0)
-    return ScheduledRows(request, start, count, end == request.num_tokens, prompt_logits)
+    def check_integrity(self) -> None:
+        """Asserts that blocks are accounted for, and requests are where their state says."""
+        self.kv.check_integrity([request.block_table for request in self.holders()])
+        assert self.running == sorted(self.running, key=_age)
+        assert len(self.running) <= self._max_running
+        for request in self.running:
+            assert request.state is RequestState.RUNNING
+            assert request.num_computed_tokens < request.num_tokens
 
 
-def blocks_needed(request: Request) -> int:
-    """Blocks for all a request may store: the last token it samples is never stored."""
-    return blocks_for(len(request.prompt_token_ids) + request.max_tokens - 1)
+def _age(request: Request) -> tuple[int, int]:
+    return request.priority, request.arrival

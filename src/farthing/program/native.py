@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from farthing import _native, machine
 from farthing.errors import FarthingError
@@ -49,6 +50,21 @@ class KvCache:
     def block_bytes(self) -> int:
         """Bytes of one block."""
         return self.pool.block_bytes
+
+    def copy_blocks(self, copies: Iterable[tuple[int, int]]) -> None:
+        """Copies whole blocks, each a source and a target, in their order.
+
+        Raises ``ValueError`` for a block that is not there.
+        """
+        for source, target in copies:
+            self.pool.copy_block(source, target)
+
+    def block(self, index: int) -> NDArray[np.uint8]:
+        """The bytes of one block, (block_bytes,), not a copy of them.
+
+        Raises ``ValueError`` for a block that is not there.
+        """
+        return self.pool.block(index)
 
 
 def thread_team(num_threads: int, cpus: int | None = None) -> _native.ThreadPool:

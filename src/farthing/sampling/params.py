@@ -11,6 +11,7 @@ from farthing.sampling.grammar.params import StructuredOutputsParams
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: dividing by them would overflow."""
 
+MAX_CHOICES = 16
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_STOP_BYTES = 256
@@ -51,6 +52,9 @@ class SamplingParams:
     of the chosen one at each position, ``prompt_logprobs`` those of the prompt's tokens: of the
     model's own logits, before any of the above.
 
+    ``n`` continuations are made of the prompt, which is read once; each draws with noise of its
+    own.
+
     ``structured_outputs`` holds the answer to a grammar, beside step 4's: the answer then ends only
     where the grammar may end, and with ``ignore_eos`` only where it cannot go on.
 
@@ -58,6 +62,7 @@ class SamplingParams:
     against the vocabulary when a request is made.
     """
 
+    n: int = 1
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -89,6 +94,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         checks = Checks(self)
+        checks.whole("n", 1, MAX_CHOICES)
         checks.number("temperature", 0, 1000)
         checks.whole("top_k", -1, 2**31 - 1, "from 1 below 2**31, or 0 or -1 for off")
         checks.share("top_p")

@@ -16,7 +16,8 @@ from farthing.sampling.vocabulary import SamplingVocabulary
 class RequestSampler:
     """Draws of one request; follows the tokens it generates.
 
-    ``end_token_ids``: the tokens that ``min_tokens`` holds off.
+    ``end_token_ids``: the tokens that ``min_tokens`` holds off. ``choice``: which of several
+    continuations of one prompt; each has noise of its own.
 
     Raises :class:`InvalidParameterError` for what the vocabulary does not have.
     """
@@ -28,10 +29,12 @@ class RequestSampler:
         prompt_token_ids: Sequence[int],
         end_token_ids: Collection[int],
         vocabulary: SamplingVocabulary,
+        choice: int = 0,
     ) -> None:
         vocabulary.check(params)
         self._temperature = 0.0 if params.greedy else params.temperature
         self._seed = seed
+        self._choice = choice
         self._prompt_tokens = len(prompt_token_ids)
         self._allowed = (
             None if params.allowed_token_ids is None else vocabulary.mask(params.allowed_token_ids)
@@ -61,6 +64,7 @@ class RequestSampler:
             self._temperature,
             self._seed,
             self._prompt_tokens + len(output_token_ids),
+            self._choice,
             allowed=allowed,
             controls=self._controls,
         )

@@ -14,7 +14,7 @@ from farthing.cli.template_arguments import TemplateVariables
 from farthing.errors import FarthingError, InvalidParameterError
 
 if TYPE_CHECKING:
-    from farthing.engine.outputs import RequestMetrics
+    from farthing.engine.metrics import RequestMetrics
 
 Message = dict[str, str]
 _ROLES = ("user", "assistant")

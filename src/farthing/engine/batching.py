@@ -1,0 +1,90 @@
+"""When requests join a batch and leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from farthing.engine.request import Request
+from farthing.engine.schedule import ScheduledRows
+
+BatchingName = Literal["continuous", "static"]
+
+
+class Batching(Protocol):
+    """What a scheduler asks about its batch."""
+
+    reserves: bool
+    """Whether a request runs with memory for all that it may ever store."""
+
+    ended: list[Request]
+    """Requests that have ended and keep their places and blocks."""
+
+    def admits(self, running: Sequence[Request]) -> bool:
+        """Whether requests may join those that run."""
+
+    def decoding(self, running: Sequence[Request]) -> list[Request]:
+        """Those that are given their next token now."""
+
+    def keeps_ended(self) -> bool:
+        """Whether a request that ends by itself keeps its place while others run."""
+
+
+class ContinuousBatching:
+    """Requests join and leave at any step (Yu et al., *Orca*, OSDI 2022, section 3.1)."""
+
+    reserves = False
+
+    def __init__(self) -> None:
+        self.ended: list[Request] = []
+
+    def admits(self, running: Sequence[Request]) -> bool:
+        """Always."""
+        return True
+
+    def decoding(self, running: Sequence[Request]) -> list[Request]:
+        """All whose prompts have been read."""
+        return [request for request in running if request.num_remaining_tokens == 1]
+
+    def keeps_ended(self) -> bool:
+        """Never."""
+        return False
+
+
+class StaticBatching:
+    """A batch begins together and lasts until its longest request ends.
+
+    All prompts are read before the first token is drawn. Who ends early keeps place and memory: its
+    last row is computed in every further step and its token thrown away. What the chapter compares
+    continuous batching with; kernels, cache and queue are the same.
+    """
+
+    reserves = True
+
+    def __init__(self) -> None:
+        self.ended: list[Request] = []
+
+    def admits(self, running: Sequence[Request]) -> bool:
+        """When nobody runs."""
+        return not running
+
+    def decoding(self, running: Sequence[Request]) -> list[Request]:
+        """All of the batch, once every prompt has been read."""
+        if any(request.num_remaining_tokens > 1 for request in running):
+            return []
+        return list(running)
+
+    def keeps_ended(self) -> bool:
+        """Always."""
+        return True
+
+
+BATCHING: dict[BatchingName, type[ContinuousBatching] | type[StaticBatching]] = {
+    "continuous": ContinuousBatching,
+    "static": StaticBatching,
+}
+
+
+def discarded_row(request: Request) -> ScheduledRows:
+    """The last row of a request that has ended, once more."""
+    return ScheduledRows(request, request.num_computed_tokens - 1, 1, samples=True, discarded=True)

@@ -1,0 +1,216 @@
+"""Blocks for sequences as they grow, shared where their tokens are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from farthing.engine.block_pool import BLOCK_TOKENS, BlockPool, blocks_for
+from farthing.engine.kv_manager import BlockCopy, KvUsage, table_tokens
+from farthing.engine.prefix_cache import CachedBlock, PrefixCache
+from farthing.engine.request import Request
+
+
+class PagedKv:
+    """Gives a request blocks as its tokens come; keeps full ones for others, and finds theirs.
+
+    Without ``prefix_cache`` only choices of one prompt share blocks.
+    """
+
+    def __init__(self, pool: BlockPool, prefix_cache: PrefixCache | None) -> None:
+        self.pool = pool
+        self.prefix_cache = prefix_cache
+
+    @property
+    def num_slots(self) -> int | None:
+        """Requests that memory is reserved for; None: as many as their tokens allow."""
+        return None
+
+    def blocks_needed(self, request: Request) -> int:
+        """Blocks for all that ``request`` may ever store."""
+        return blocks_for(request.most_stored_tokens)
+
+    def admit(self, request: Request, *, spare: int, reserve: bool) -> list[BlockCopy] | None:
+        """Blocks for all tokens that ``request`` has; those found count as computed.
+
+        ``reserve``: for all that it may ever store. ``spare`` blocks stay available to others.
+        None, and nothing done, where memory does not allow it. A copy's source is not held: what is
+        taken from here on is written after the copies of the step.
+        """
+        shared, chain, source = self._find(request)
+        whole = self.blocks_needed(request) if reserve else blocks_for(request.num_tokens)
+        own = whole - len(shared)
+        revived = sum(self.pool.is_cached(block) for block in shared)
+        if own + revived + spare > self.pool.num_available:
+            return None
+        for block in shared:
+            self.pool.share(block)
+        request.block_table = [*shared, *self.pool.allocate(own)]
+        request.chain = chain
+        request.published = []
+        request.shares = self.prefix_cache is not None and len(chain) == len(shared)
+        request.num_computed_tokens = len(shared) * BLOCK_TOKENS
+        if source is None:
+            return []
+        request.num_computed_tokens = request.num_tokens - 1
+        return [(source, request.block_table[len(shared)])]
+
+    def _find(self, request: Request) -> tuple[list[int], list[CachedBlock], int | None]:
+        """Blocks to share, where the first stand in the prefix cache, and one to copy.
+
+        The copied block is the last, of which only the last token is to be computed: its logits are
+        wanted, and a shared block is not written.
+        """
+        leader = request.leader
+        if leader is not None and leader.has_stored_prompt and not request.output_token_ids:
+            last = (request.num_prompt_tokens - 1) // BLOCK_TOKENS
+            table = leader.block_table
+            return table[:last], leader.chain[:last], table[last]
+        found = self._lookup(request)
+        if found and len(found) * BLOCK_TOKENS == request.num_tokens:
+            source = found.pop().block
+        else:
+            source = None
+        return [entry.block for entry in found], found, source
+
+    def _lookup(self, request: Request) -> list[CachedBlock]:
+        found: list[CachedBlock] = []
+        if self.prefix_cache is None:
+            return found
+        while (entry := self._next_cached(request, found)) is not None:
+            found.append(entry)
+        return found
+
+    def _next_cached(self, request: Request, chain: Sequence[CachedBlock]) -> CachedBlock | None:
+        """The cached block that follows ``chain`` in the tokens of ``request``."""
+        assert self.prefix_cache is not None
+        # Rows whose logits are still wanted for the prompt's log probabilities are computed.
+        limit = request.num_tokens
+        if request.wanted_prompt_logprobs > 0:
+            limit = request.num_prompt_logprobs
+        index = len(chain)
+        if (index + 1) * BLOCK_TOKENS > limit:
+            return None
+        digest = self._digest(request, index)
+        parent = chain[-1] if chain else None
+        return self.prefix_cache.find(digest, parent, request.salt, _tokens(request, index))
+
+    def _digest(self, request: Request, index: int) -> bytes:
+        assert self.prefix_cache is not None
+        digests = request.digests
+        for i in range(len(digests), index + 1):
+            before = digests[-1] if digests else request.salt
+            digests.append(self.prefix_cache.next_digest(before, _tokens(request, i)))
+        return digests[index]
+
+    def extend(self, request: Request) -> bool:
+        """Blocks for all its tokens. False, and nothing done, where memory does not allow it."""
+        missing = blocks_for(request.num_tokens) - len(request.block_table)
+        if missing <= 0:
+            return True
+        if missing > self.pool.num_available:
+            return False
+        request.block_table += self.pool.allocate(missing)
+        return True
+
+    def find_more(self, request: Request) -> int:
+        """Takes what others have computed meanwhile; returns the tokens that are so spared.
+
+        The last token stays to be computed.
+        """
+        spared = 0
+        while (
+            request.shares
+            and request.num_computed_tokens == len(request.chain) * BLOCK_TOKENS
+            and request.num_remaining_tokens > BLOCK_TOKENS
+            and (entry := self._next_cached(request, request.chain)) is not None
+        ):
+            self._replace(request, entry)
+            request.num_computed_tokens += BLOCK_TOKENS
+            spared += BLOCK_TOKENS
+        return spared
+
+    def will_find(self, request: Request, computing: Collection[bytes]) -> bool:
+        """Whether the next block of ``request`` is among the digests that a step computes."""
+        index = len(request.chain)
+        return (
+            request.shares
+            and request.num_computed_tokens == index * BLOCK_TOKENS
+            and request.num_remaining_tokens > BLOCK_TOKENS
+            and request.wanted_prompt_logprobs == 0
+            and self._digest(request, index) in computing
+        )
+
+    def digests(self, request: Request, num_tokens: int) -> list[bytes]:
+        """Digests of the blocks that ``num_tokens`` more tokens of ``request`` fill."""
+        if not request.shares:
+            return []
+        first = request.num_computed_tokens // BLOCK_TOKENS
+        end = (request.num_computed_tokens + num_tokens) // BLOCK_TOKENS
+        return [self._digest(request, index) for index in range(first, end)]
+
+    def publish(self, request: Request) -> None:
+        """Puts its full blocks into the prefix cache; takes those that are there already."""
+        chain = request.chain
+        full = request.num_computed_tokens // BLOCK_TOKENS
+        while request.shares and len(chain) < full:
+            assert self.prefix_cache is not None
+            index = len(chain)
+            block = request.block_table[index]
+            entry = self.prefix_cache.add(
+                self._digest(request, index),
+                chain[-1] if chain else None,
+                request.salt,
+                _tokens(request, index),
+                block,
+            )
+            if entry is None:
+                request.shares = False
+            elif entry.block == block:
+                chain.append(entry)
+                request.published.append(entry)
+            else:
+                self._replace(request, entry)
+
+    def _replace(self, request: Request, entry: CachedBlock) -> None:
+        """Takes a cached block in the place of the request's own next one."""
+        index = len(request.chain)
+        self.pool.share(entry.block)
+        self.pool.release([request.block_table[index]])
+        request.block_table[index] = entry.block
+        request.chain.append(entry)
+
+    def discard(self, request: Request) -> None:
+        """Takes what ``request`` has published out of the prefix cache: it may not be right."""
+        if self.prefix_cache is not None:
+            for entry in request.published:
+                self.prefix_cache.discard(entry)
+        request.published = []
+        request.shares = False
+
+    def release(self, request: Request) -> None:
+        """Returns the blocks of ``request``."""
+        self.pool.release(request.block_table)
+        request.block_table = []
+        request.chain = []
+        request.published = []
+        request.num_computed_tokens = 0
+
+    def usage(self, holders: Sequence[Request]) -> KvUsage:
+        """Where its memory is; ``holders`` are all requests with a block table."""
+        pool = self.pool
+        return KvUsage(
+            pool.num_blocks,
+            pool.num_blocks - pool.num_available,
+            pool.num_cached,
+            *table_tokens(holders),
+        )
+
+    def check_integrity(self, tables: Sequence[Sequence[int]]) -> None:
+        """Asserts that pool and prefix cache agree with ``tables``, all there are."""
+        self.pool.check_integrity(tables)
+        if self.prefix_cache is not None:
+            self.prefix_cache.check_integrity()
+
+
+def _tokens(request: Request, index: int) -> tuple[int, ...]:
+    return tuple(request.tokens(index * BLOCK_TOKENS, (index + 1) * BLOCK_TOKENS))
