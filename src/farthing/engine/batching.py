@@ -18,7 +18,7 @@ class Batching(Protocol):
     """Whether a request runs with memory for all that it may ever store."""
 
     ended: list[Request]
-    """Requests that have ended and keep their places and blocks."""
+    """Requests that have their last token and still keep their places and blocks."""
 
     def admits(self, running: Sequence[Request]) -> bool:
         """Whether requests may join those that run."""
@@ -26,8 +26,8 @@ class Batching(Protocol):
     def decoding(self, running: Sequence[Request]) -> list[Request]:
         """Those that are given their next token now."""
 
-    def keeps_ended(self) -> bool:
-        """Whether a request that ends by itself keeps its place while others run."""
+    def holds_ended(self) -> bool:
+        """Whether a request that has its last token waits for the others of its batch."""
 
 
 class ContinuousBatching:
@@ -46,7 +46,7 @@ class ContinuousBatching:
         """All whose prompts have been read."""
         return [request for request in running if request.num_remaining_tokens == 1]
 
-    def keeps_ended(self) -> bool:
+    def holds_ended(self) -> bool:
         """Never."""
         return False
 
@@ -54,9 +54,10 @@ class ContinuousBatching:
 class StaticBatching:
     """A batch begins together and lasts until its longest request ends.
 
-    All prompts are read before the first token is drawn. Who ends early keeps place and memory: its
-    last row is computed in every further step and its token thrown away. What the chapter compares
-    continuous batching with; kernels, cache and queue are the same.
+    All prompts are read before the first token is drawn. Who has its last token earlier is not let
+    go (Orca, section 3.1: neither can it return, nor can another take its place): its last row is
+    computed in every further step and the token thrown away. What the chapter compares continuous
+    batching with; kernels, cache and queue are the same.
     """
 
     reserves = True
@@ -74,7 +75,7 @@ class StaticBatching:
             return []
         return list(running)
 
-    def keeps_ended(self) -> bool:
+    def holds_ended(self) -> bool:
         """Always."""
         return True
 
@@ -86,5 +87,5 @@ BATCHING: dict[BatchingName, type[ContinuousBatching] | type[StaticBatching]] = 
 
 
 def discarded_row(request: Request) -> ScheduledRows:
-    """The last row of a request that has ended, once more."""
+    """The last row of a request that has its last token, once more."""
     return ScheduledRows(request, request.num_computed_tokens - 1, 1, samples=True, discarded=True)

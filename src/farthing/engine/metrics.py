@@ -121,6 +121,7 @@ class EngineMetrics:
         """That ``request`` has finished."""
         assert request.finish_reason is not None
         self.finished[request.finish_reason] += 1
+        request.ended_at = now
         self.latency.observe(now - request.arrived_at)
         if request.first_token_at is not None and request.last_token_at is not None:
             self.decode.observe(request.last_token_at - request.first_token_at)

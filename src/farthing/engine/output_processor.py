@@ -65,7 +65,7 @@ class OutputProcessor:
         """Passes on what of ``text`` is no stop string; returns one that it has reached."""
         held_off = len(self.request.output_token_ids) <= self.request.params.min_tokens
         emit = text if held_off else self._stops.push(text).text
-        if self.request.finished:
+        if self.request.finish_reason is not None:
             emit += self._stops.flush().text
         self._text.append(emit)
         self._pending.append(StreamChunk(emit, tokens, logprobs, index=self.request.choice))

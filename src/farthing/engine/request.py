@@ -56,6 +56,7 @@ class Request:
     admitted_at: float | None = None  # when it first ran
     first_token_at: float | None = None
     last_token_at: float | None = None
+    ended_at: float | None = None
     num_computed_tokens: int = 0  # tokens whose k and v are in the cache
     num_charged_tokens: int = 0  # tokens that its user has paid for, or that were found cached
     num_cached_tokens: int = 0  # tokens of the prompt that it found in the cache when it first ran

@@ -14,8 +14,8 @@ class ScheduledRows:
 
     ``samples``: the last row reaches the end of the sequence, so its logits give the next token.
     ``prompt_logits``: rows, the last or those before the one that samples, whose logits give log
-    probabilities of the prompt's next tokens. ``discarded``: the request has ended; its row is
-    computed as any other, and nobody takes the token.
+    probabilities of the prompt's next tokens. ``discarded``: the request has its last token; its
+    row is computed as any other, and nobody takes what it gives.
     """
 
     request: Request

@@ -44,7 +44,7 @@ class Scheduler:
         self.running: list[Request] = []  # by priority, then arrival
         self.num_deferred = 0  # choices that wait for the first one's prompt
         self.num_preemptions = 0
-        self.ended: list[Request] = []  # until their owner has taken note
+        self.ended: list[Request] = []  # in this order, until their owner has taken note
         self._arrivals = 0
         self._max_running = min(config.max_num_seqs, kv.num_slots or config.max_num_seqs)
 
@@ -135,7 +135,7 @@ class Scheduler:
     def update(self, scheduled: ScheduledRows, token: int | None) -> None:
         """Records that the rows were computed and, if they sampled, the token they gave."""
         request = scheduled.request
-        if request.finished:
+        if request.finished or scheduled.discarded:
             return
         request.num_computed_tokens = scheduled.start + scheduled.num_tokens
         self._charge(request)
@@ -168,35 +168,53 @@ class Scheduler:
         request.followers = []
 
     def finish(self, request: Request, reason: FinishReason) -> None:
-        """Ends a request in any state and returns its blocks. Twice is once."""
+        """Ends a request in any state and returns its blocks. Twice is once.
+
+        In a batch that ends together, one that has its last token is held until all have.
+        """
         leader = request.leader
         if request.finished:
             return
         if request.state is RequestState.RUNNING:
-            self._leave(request, reason)
-        elif leader is not None and request in leader.followers:
+            self._finish_running(request, reason)
+            return
+        if leader is not None and request in leader.followers:
             leader.followers.remove(request)
             self.num_deferred -= 1
         else:
             self.waiting.remove(request)
+        self._end(request, reason)
+
+    def _finish_running(self, request: Request, reason: FinishReason) -> None:
+        held = self.batching.ended
+        complete = reason in ("stop", "length")
+        if request in held:
+            if not complete:
+                held.remove(request)
+                self._end(request, reason)
+            return
+        self.running.remove(request)
+        if reason == "error":
+            self.kv.discard(request)
+        if complete and self.running and self.batching.holds_ended():
+            request.finish_reason = reason
+            held.append(request)
+        else:
+            self._end(request, reason)
+        if not self.running:
+            for each in held:
+                assert each.finish_reason is not None
+                self._end(each, each.finish_reason)
+            held.clear()
+
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        if request.state is RequestState.RUNNING:
+            self.kv.release(request)
         request.state = RequestState.FINISHED
         request.finish_reason = reason
         self.counters.leave(request.user)
         self.ended.append(request)
         self._queue_followers(request)
-
-    def _leave(self, request: Request, reason: FinishReason) -> None:
-        self.running.remove(request)
-        if reason == "error":
-            self.kv.discard(request)
-        if self.batching.keeps_ended() and reason in ("stop", "length"):
-            self.batching.ended.append(request)
-        else:
-            self.kv.release(request)
-        if not self.running:
-            for ended in self.batching.ended:
-                self.kv.release(ended)
-            self.batching.ended.clear()
 
     def roll_back(self, schedule: Schedule) -> None:
         """Records that a step was not computed: its requests begin again."""

@@ -1,0 +1,150 @@
+"""A trace played on llama.cpp's server, over HTTP on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farthing.bench.trace import RequestTimes, TraceRequest
+from farthing.errors import FarthingError
+
+START_SECONDS = 120
+REQUEST_SECONDS = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaServer:
+    """How the server is run: its program, a GGUF file, places for requests."""
+
+    program: Path
+    model: Path
+    slots: int
+    slot_tokens: int  # context of each
+    threads: int
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[int]:
+        """Starts it, gives its port when it is ready, ends it.
+
+        Raises :class:`FarthingError` with its last line when it does not become ready.
+        """
+        port = _free_port()
+        options: list[object] = ["-m", self.model, "-t", self.threads, "-tb", self.threads]
+        options += ["-np", self.slots, "-c", self.slots * self.slot_tokens]
+        options += ["--host", "127.0.0.1", "--port", port]
+        with tempfile.TemporaryFile() as log:
+            child = subprocess.Popen(
+                [str(self.program), *map(str, options)], stdout=log, stderr=subprocess.STDOUT
+            )
+            try:
+                if not _ready(port, child):
+                    log.seek(0)
+                    lines = log.read().decode(errors="replace").strip().splitlines()
+                    last = lines[-1] if lines else "no message"
+                    raise FarthingError(f"{self.program}: does not become ready: {last}")
+                yield port
+            finally:
+                child.terminate()
+                try:
+                    child.wait(20)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def _ready(port: int, child: subprocess.Popen[bytes]) -> bool:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and child.poll() is None:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return True
+        except OSError:
+            pass
+        time.sleep(0.1)
+    return False
+
+
+def play_on_server(
+    port: int, trace: Sequence[TraceRequest], arrivals: Sequence[float]
+) -> list[RequestTimes]:
+    """Sends every request at its time, each over a connection of its own, and reads its stream.
+
+    Raises :class:`FarthingError` for an answer that is an error or has another length.
+    """
+    ready = threading.Barrier(len(trace) + 1)
+    start: list[float] = []
+
+    def one(request: TraceRequest, arrival: float) -> RequestTimes:
+        ready.wait()
+        while not start:
+            time.sleep(0.001)
+        time.sleep(max(start[0] + arrival - time.perf_counter(), 0))
+        first, done, tokens = _stream(port, request)
+        return RequestTimes(arrival, first - start[0], done - start[0], tokens)
+
+    with ThreadPoolExecutor(len(trace)) as pool:
+        futures = [pool.submit(one, *pair) for pair in zip(trace, arrivals, strict=True)]
+        ready.wait()
+        start.append(time.perf_counter())
+        return [future.result() for future in futures]
+
+
+def _stream(port: int, request: TraceRequest) -> tuple[float, float, int]:
+    """When the first token came and when the last, and how many there were."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=REQUEST_SECONDS)
+    body = {
+        "prompt": request.prompt,
+        "n_predict": request.max_tokens,
+        "ignore_eos": request.ignore_eos,
+        "temperature": 0,
+        "stream": True,
+    }
+    try:
+        connection.request(
+            "POST", "/completion", json.dumps(body), {"Content-Type": "application/json"}
+        )
+        response = connection.getresponse()
+        if response.status != 200:
+            raise FarthingError(
+                f"llama-server: HTTP status {response.status}: {response.read(200)!r}"
+            )
+        first: float | None = None
+        last: dict[str, Any] = {}
+        for line in response:
+            if not line.startswith(b"data:"):
+                continue
+            first = first or time.perf_counter()
+            last = json.loads(line[5:])
+        done = time.perf_counter()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise FarthingError(f"llama-server: {error!r}") from None
+    finally:
+        connection.close()
+    tokens = last.get("tokens_predicted")
+    if first is None or not isinstance(tokens, int):
+        raise FarthingError(f"llama-server: a stream ends without tokens_predicted: {last!r:.200}")
+    if request.ignore_eos and tokens != request.max_tokens:
+        raise FarthingError(
+            f"llama-server: {tokens} tokens where {request.max_tokens} were asked for"
+        )
+    return first, done, tokens
