@@ -14,11 +14,11 @@ from farthing.bench.records import append, machine_name
 from farthing.cli.bench.app import app
 from farthing.cli.bench.session import open_folder
 from support.command_line import CommandLine
-from support.fake_llama_cpp import write_llama_cpp
+from support.fake_llama_cpp import write_llama_cpp, write_llama_server
 from support.packing import pack
 
 SHAPE = "layers=2,hidden=64,intermediate=96,heads=4,kv_heads=2,vocab=300"
-VERBS = ("kernels", "prefill", "decode", "batch", "context", "compare")
+VERBS = ("kernels", "prefill", "decode", "batch", "context", "compare", "requests")
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -324,3 +324,34 @@ def test_every_verb_and_option_is_explained(verb: str, farthing: CommandLine) ->
     result = farthing("bench", verb, "--help")
     assert result.returncode == 0
     assert f"Usage: farthing bench {verb}" in result.stdout
+
+
+def test_requests_are_played_on_engines_and_a_server(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"prompt": "Hello", "max_tokens": 4}\n' * 6)
+    llama = write_llama_server(tmp_path / "llama")
+    out = tmp_path / "results"
+    result = farthing(
+        *("bench", "requests", tiny_model, "--trace", str(trace), "--slots", "2"),
+        *("--systems", "continuous,static,contiguous", "--rounds", "2", "--load", "0.9"),
+        *("--llama-cpp", str(llama), "--peer-model", str(trace), "--output", str(out)),
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("by that of llama.cpp") == 6
+    assert "6 requests, all at once; medians of 2 rounds" in result.stdout
+    assert "a second (Poisson)" in result.stdout
+    assert "round 2 of 2, poisson, llama.cpp: " in result.stderr
+    records = lines(out)
+    assert [r["case"] for r in records] == [
+        f"{name}, {kind}"
+        for kind in ("all", "poisson")
+        for name in ("continuous", "static", "contiguous", "llama.cpp")
+    ]
+    for record in records:
+        assert record["compared_with"] == "llama.cpp"
+        assert (record["slots"], record["rounds"], len(record["runs"])) == (2, 2, 2)
+        assert record["runs"][0]["output_tokens"] == 24
+        assert record["latency_mean"]["least"] > 0
+        assert str(tmp_path) not in json.dumps(record)

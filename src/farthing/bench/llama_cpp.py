@@ -14,8 +14,9 @@ from typing import Any
 
 from farthing.bench.turn import Turn
 from farthing.errors import FarthingError, InvalidParameterError
+from farthing.program.native import KvDtype
 
-_KV_TYPES = {"fp16": "f16", "int8": "q8_0", "fp32": "f32"}
+KV_TYPES: dict[KvDtype, str] = {"fp16": "f16", "int8": "q8_0", "fp32": "f32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +32,9 @@ class LlamaCpp:
 
         Raises :class:`InvalidParameterError` naming ``place``.
         """
-        if place.is_dir():
-            folders = [place, place / "bin", place / "build" / "bin"]
-        elif place.is_file():
-            folders = [place.parent]
-        else:
-            raise InvalidParameterError(f"--llama-cpp {place}: no such folder or program")
-        for folder in folders:
-            bench = place if place.is_file() else folder / "llama-bench"
-            if _runs(bench):
-                batched = folder / "llama-batched-bench"
-                return cls(bench.absolute(), batched.absolute() if _runs(batched) else None)
-        raise InvalidParameterError(
-            f"--llama-cpp {place}: must be llama-bench, or the folder of a llama.cpp build that "
-            "has it"
-        )
+        bench = find_program(place, "llama-bench")
+        batched = bench.parent / "llama-batched-bench"
+        return cls(bench, batched if _runs(batched) else None)
 
     def play(self, turn: Turn) -> dict[str, float]:
         """Tokens a second by name, the same work as ``turn`` is for Farthing.
@@ -59,7 +48,7 @@ class LlamaCpp:
             sizes = ["-p", turn.prompt, "-n", 0]
         else:
             sizes = ["-p", 0, "-n", turn.new, "-d", turn.depth]
-        kv = _KV_TYPES[turn.kv_cache_dtype]
+        kv = KV_TYPES[turn.kv_cache_dtype]
         options = ["-m", turn.model, "-t", turn.threads, "-r", 1, "-ctk", kv, "-ctv", kv]
         output = _run(self.bench, [*options, "-o", "json", *sizes])
         try:
@@ -70,7 +59,7 @@ class LlamaCpp:
     def _batches(self, turn: Turn) -> dict[str, float]:
         assert self.batched_bench is not None, "asked before"
         context = max(turn.batch) * (turn.batch_prompt + turn.batch_new)
-        kv = _KV_TYPES[turn.kv_cache_dtype]
+        kv = KV_TYPES[turn.kv_cache_dtype]
         options: list[object] = ["-m", turn.model, "-t", turn.threads, "-tb", turn.threads]
         options += ["-c", context, "-ctk", kv, "-ctv", kv, "--output-format", "jsonl"]
         options += ["-npp", turn.batch_prompt, "-ntg", turn.batch_new]
@@ -87,10 +76,34 @@ class LlamaCpp:
 
     def describe(self) -> str:
         """Its version, as the program gives it, or its path where it gives none."""
-        child = _child([str(self.bench), "--version"])
-        lines = [line.strip() for line in (child.stdout + child.stderr).splitlines()]
-        versions = [line for line in lines if line.startswith("version")]
-        return f"llama.cpp {versions[0]}" if versions else str(self.bench)
+        return version_of(self.bench)
+
+
+def find_program(place: Path, name: str) -> Path:
+    """``place`` itself, or the program called ``name`` in a build or install folder.
+
+    Raises :class:`InvalidParameterError` naming ``place``.
+    """
+    if place.is_dir():
+        candidates = [place / name, place / "bin" / name, place / "build" / "bin" / name]
+    elif place.is_file():
+        candidates = [place]
+    else:
+        raise InvalidParameterError(f"--llama-cpp {place}: no such folder or program")
+    for candidate in candidates:
+        if _runs(candidate):
+            return candidate.absolute()
+    raise InvalidParameterError(
+        f"--llama-cpp {place}: must be {name}, or the folder of a llama.cpp build that has it"
+    )
+
+
+def version_of(program: Path) -> str:
+    """What a program of llama.cpp says of its version, or its path where it says nothing."""
+    child = _child([str(program), "--version"])
+    lines = [line.strip() for line in (child.stdout + child.stderr).splitlines()]
+    versions = [line for line in lines if line.startswith("version")]
+    return f"llama.cpp {versions[0]}" if versions else str(program)
 
 
 def _runs(path: Path) -> bool:

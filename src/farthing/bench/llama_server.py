@@ -16,8 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from farthing.bench.llama_cpp import KV_TYPES, version_of
+from farthing.bench.records import Record, model_name
 from farthing.bench.trace import RequestTimes, TraceRequest
+from farthing.bench.trace_rounds import System
 from farthing.errors import FarthingError
+from farthing.program.native import KvDtype
 
 START_SECONDS = 120
 REQUEST_SECONDS = 1800
@@ -32,6 +36,7 @@ class LlamaServer:
     slots: int
     slot_tokens: int  # context of each
     threads: int
+    kv_cache_dtype: KvDtype = "fp16"
 
     @contextlib.contextmanager
     def running(self) -> Iterator[int]:
@@ -42,7 +47,8 @@ class LlamaServer:
         port = _free_port()
         options: list[object] = ["-m", self.model, "-t", self.threads, "-tb", self.threads]
         options += ["-np", self.slots, "-c", self.slots * self.slot_tokens]
-        options += ["--host", "127.0.0.1", "--port", port]
+        kv = KV_TYPES[self.kv_cache_dtype]
+        options += ["-ctk", kv, "-ctv", kv, "--host", "127.0.0.1", "--port", port]
         with tempfile.TemporaryFile() as log:
             child = subprocess.Popen(
                 [str(self.program), *map(str, options)], stdout=log, stderr=subprocess.STDOUT
@@ -61,6 +67,19 @@ class LlamaServer:
                 except subprocess.TimeoutExpired:
                     child.kill()
                     child.wait()
+
+
+def server_system(server: LlamaServer) -> System:
+    """The server, started anew for each run."""
+
+    def play(
+        trace: Sequence[TraceRequest], arrivals: Sequence[float]
+    ) -> tuple[list[RequestTimes], Record]:
+        with server.running() as port:
+            return play_on_server(port, trace, arrivals), {}
+
+    facts = {"peer_model": model_name(str(server.model)), "peer": version_of(server.program)}
+    return System("llama.cpp", play, facts)
 
 
 def _free_port() -> int:

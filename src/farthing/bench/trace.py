@@ -7,9 +7,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farthing.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from farthing.tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,14 @@ def _request(path: Path, number: int, item: Any) -> TraceRequest:
     raise InvalidParameterError(
         f"--trace {path}: request {number} must have a prompt (text), max_tokens (a whole number "
         "from 1) and, if it likes, ignore_eos (true or false)"
+    )
+
+
+def longest_sequence(trace: Sequence[TraceRequest], tokenizer: Tokenizer) -> int:
+    """Tokens of the longest prompt with its answer."""
+    return max(
+        len(tokenizer.encode(request.prompt, allow_control=True)) + request.max_tokens
+        for request in trace
     )
 
 

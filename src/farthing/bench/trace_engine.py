@@ -4,36 +4,78 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from farthing.bench.records import Record
 from farthing.bench.trace import RequestTimes, TraceRequest
-from farthing.engine.engine import Engine, EngineConfig
+from farthing.bench.trace_rounds import System
+from farthing.engine.batching import BatchingName
+from farthing.engine.engine import Engine, EngineConfig, KvName
 from farthing.engine.loop import EngineLoop
 from farthing.engine.output_processor import OutputProcessor
+from farthing.errors import InvalidParameterError
 from farthing.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from farthing.llm import LLM
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRun:
-    """What a trace took, request by request, and how the engine came along."""
+POLICIES: dict[str, tuple[BatchingName, KvName]] = {
+    "continuous": ("continuous", "paged"),
+    "static": ("static", "paged"),
+    "contiguous": ("continuous", "contiguous"),
+}
+"""Batching and cache of the systems that are compared."""
 
-    times: list[RequestTimes]
-    steps: int
-    preemptions: int
-    cached_tokens: int
-    kv_waste: float  # share of the reserved room that held no token, mean of the steps
+
+def system_names(text: str) -> list[str]:
+    """The policies named in ``text``; raises :class:`InvalidParameterError` for others."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in POLICIES:
+            raise InvalidParameterError(
+                f"--systems {text!r}: {name!r} must be one of {', '.join(POLICIES)}"
+            )
+    return list(dict.fromkeys(names))
+
+
+def engine_systems(
+    llm: LLM, names: Sequence[str], slots: int, longest: int, max_prefill_chunk: int | None
+) -> list[System]:
+    """An engine over the model of ``llm`` for each policy; sequences of up to ``longest`` tokens.
+
+    Raises :class:`InsufficientMemoryError` for contiguous slots that do not fit.
+    """
+
+    def system(name: str) -> System:
+        batching, kv = POLICIES[name]
+        scheduler = replace(
+            llm.engine.config.scheduler,
+            max_num_seqs=slots,
+            batching=batching,
+            max_prefill_chunk=max_prefill_chunk,
+        )
+        config = replace(llm.engine.config, max_model_len=longest, kv=kv, scheduler=scheduler)
+
+        def play(
+            trace: Sequence[TraceRequest], arrivals: Sequence[float]
+        ) -> tuple[list[RequestTimes], Record]:
+            return play_on_engine(llm, config, trace, arrivals)
+
+        return System(name, play, {"max_prefill_chunk": max_prefill_chunk})
+
+    return [system(name) for name in names]
 
 
 def play_on_engine(
     llm: LLM, config: EngineConfig, trace: Sequence[TraceRequest], arrivals: Sequence[float]
-) -> EngineRun:
+) -> tuple[list[RequestTimes], Record]:
     """Plays ``trace`` on a new engine over the model of ``llm``, whose own is idle meanwhile.
 
-    A request arrives at its time even if the engine is in the middle of a step then.
+    A request arrives at its time even if the engine is in the middle of a step then. Of the engine
+    it says steps, preemptions, tokens found in the prefix cache, and the mean share of the reserved
+    room of the cache that held no token.
     """
     old = llm.engine
     engine = Engine(
@@ -61,7 +103,8 @@ def play_on_engine(
             loop.submit([prepared[due.pop(0)]])
         if engine.has_work:
             loop.step()
-            wastes.append(engine.metrics.kv.waste)
+            if engine.metrics.kv.reserved_tokens:
+                wastes.append(engine.metrics.kv.waste)
         elif due:
             time.sleep(max(arrivals[due[0]] - (time.perf_counter() - began), 0))
     times = []
@@ -72,10 +115,9 @@ def play_on_engine(
         first, end = made.first_token_at - began, made.ended_at - began
         times.append(RequestTimes(arrival, first, end, len(made.output_token_ids)))
     metrics = engine.metrics
-    return EngineRun(
-        times,
-        metrics.steps,
-        metrics.preemptions,
-        metrics.cached_tokens,
-        sum(wastes) / len(wastes),
-    )
+    return times, {
+        "steps": metrics.steps,
+        "preemptions": metrics.preemptions,
+        "cached_tokens": metrics.cached_tokens,
+        "kv_waste": sum(wastes) / len(wastes) if wastes else 0.0,
+    }

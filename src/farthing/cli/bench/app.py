@@ -19,6 +19,7 @@ from farthing.cli.bench.options import (
     Tokens,
     counts,
 )
+from farthing.cli.bench.requests import requests
 from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads, Weights
 
 if TYPE_CHECKING:
@@ -291,6 +292,9 @@ def compare(
     else:
         print_comparisons(comparisons, facts["peer"])
     say_where(len(records), append(records, folder))
+
+
+app.command("requests")(requests)
 
 
 def _session(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from farthing.cli.terminal import console, dim
 if TYPE_CHECKING:
     from farthing.bench.compare import Comparison
     from farthing.bench.rounds import Measurement, Spread
+    from farthing.bench.trace_rounds import Played
 
 
 @contextmanager
@@ -89,6 +91,39 @@ def print_comparisons(comparisons: Sequence[Comparison], peer: str) -> None:
         )
     console().print(table)
     dim(f"{counted(len(comparisons[0].farthing), 'round')} in turns against {peer}")
+
+
+def print_played(played: Sequence[Played]) -> None:
+    """What users saw of each system, medians, and ratios to the last of them."""
+    from rich import box
+    from rich.table import Table
+
+    from farthing.bench.trace_rounds import FIGURES
+
+    last = played[-1]
+    out = console()
+    come = "all at once"
+    if last.rates:
+        come = f"{statistics.median(last.rates):.2f} a second (Poisson)"
+    rounds = counted(len(last.summaries), "round")
+    out.print(f"{last.summaries[0].requests} requests, {come}; medians of {rounds}")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("System", no_wrap=True)
+    for name in ("tokens/s", "first token s", "p95", "latency s", "p95", "slots' waste"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in played:
+        ratios = [each.ratio(figure, last).median for figure in FIGURES]
+        values = [each.spread(figure).median for figure in FIGURES]
+        wastes = [extra["kv_waste"] for extra in each.extras if "kv_waste" in extra]
+        table.add_row(
+            each.system.name,
+            *(f"{value:.2f}" for value in values),
+            f"{statistics.median(wastes):.0%}" if wastes else "",
+        )
+        if each is not last:
+            table.add_row("  by that of " + last.system.name, *(f"{r:.2f}x" for r in ratios), "")
+    out.print(table)
+    out.print()
 
 
 def say_where(count: int, path: object) -> None:

@@ -1,0 +1,184 @@
+"""``farthing bench requests``: the requests of many users, on one engine and on others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from farthing.cli.bench.options import Output, Rounds
+from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads, Weights
+
+if TYPE_CHECKING:
+    from farthing.llm import LLM
+    from farthing.program.native import KvDtype
+    from farthing.program.weights import WeightPlacement
+
+
+def requests(
+    model: ModelArgument,
+    trace: Annotated[
+        Path,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            help="Requests, a JSON list or JSON lines with prompt and max_tokens each.",
+        ),
+    ],
+    slots: Annotated[
+        int, typer.Option("--slots", min=1, max=512, help="Requests that run at a time.")
+    ] = 8,
+    systems: Annotated[
+        str,
+        typer.Option(
+            "--systems",
+            metavar="NAME,...",
+            help="Of continuous, static and contiguous: batching, and a cache of whole slots. "
+            "Ratios are to the last, or to llama.cpp.",
+        ),
+    ] = "continuous,static",
+    arrivals: Annotated[
+        str, typer.Option("--arrivals", metavar="NAME,...", help="Of all (at once) and poisson.")
+    ] = "all,poisson",
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            min=1e-6,
+            metavar="REQUESTS/S",
+            help="Of the Poisson process; by default --load times a capacity.",
+            show_default=False,
+        ),
+    ] = None,
+    load: Annotated[
+        float,
+        typer.Option(
+            "--load",
+            min=1e-3,
+            metavar="X",
+            help="Share of the capacity of llama.cpp, or of continuous batching without it: of the "
+            "requests a second that it answers when all come at once.",
+        ),
+    ] = 0.8,
+    max_prefill_chunk: Annotated[
+        int | None,
+        typer.Option(
+            "--max-prefill-chunk",
+            min=1,
+            metavar="TOKENS",
+            help="Most tokens of prompts in a pass beside running streams.",
+            show_default=False,
+        ),
+    ] = None,
+    llama_cpp: Annotated[
+        str | None,
+        typer.Option(
+            "--llama-cpp",
+            metavar="DIR|PROGRAM",
+            help="llama-server, or the folder of a llama.cpp build that has it: plays too.",
+            show_default=False,
+        ),
+    ] = None,
+    peer_model: Annotated[
+        str | None,
+        typer.Option(
+            "--peer-model",
+            metavar="FILE",
+            help="GGUF file for llama.cpp; MODEL itself if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Threads = None,
+    rounds: Rounds = 5,
+    kv_cache_dtype: KvCacheDtype = "fp16",
+    weights: Weights = "mmap",
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """A trace of requests, played in real time: throughput, first tokens, latency.
+
+    Systems take turns. Every answer is as long as the trace says, unless a request has ignore_eos
+    false.
+    """
+    from farthing.bench.compare import peer_file
+    from farthing.bench.llama_cpp import find_program
+    from farthing.bench.llama_server import LlamaServer, server_system
+    from farthing.bench.records import CpuTime, append, model_name, run_facts
+    from farthing.bench.trace import longest_sequence, read_trace
+    from farthing.bench.trace_engine import engine_systems, system_names
+    from farthing.bench.trace_rounds import play_rounds, wanted_arrivals
+    from farthing.cli.bench.session import open_folder
+    from farthing.cli.bench.tables import print_played, say_where
+    from farthing.cli.terminal import dim, write_json
+
+    asked = read_trace(trace)
+    kinds = wanted_arrivals(arrivals)
+    names = system_names(systems)
+    program = (
+        None if llama_cpp is None else find_program(Path(llama_cpp).expanduser(), "llama-server")
+    )
+    folder = open_folder(output)
+    path, llm = _load(model, threads, kv_cache_dtype, weights)
+    longest = longest_sequence(asked, llm.tokenizer)
+    played_by = engine_systems(llm, names, slots, longest, max_prefill_chunk)
+    if program is not None:
+        file = peer_file(path, None if peer_model is None else Path(peer_model).expanduser())
+        server = LlamaServer(
+            program, file, slots, longest, llm.runner.executor.num_threads, kv_cache_dtype
+        )
+        played_by.append(server_system(server))
+    before = CpuTime.now()
+    played = play_rounds(
+        played_by,
+        asked,
+        kinds,
+        rounds=rounds,
+        rate=rate,
+        load=load,
+        capacity_of=played_by[-1 if program is not None else 0].name,
+        progress=dim,
+    )
+    facts = {
+        "model": model_name(model),
+        "slots": slots,
+        "threads": llm.runner.executor.num_threads,
+        "kv_cache_dtype": kv_cache_dtype,
+        "load": load if rate is None else None,
+        **run_facts(before),
+    }
+    last = {each.arrivals: each for each in played}  # of each kind, what it is compared with
+    records = [each.record(facts, last[each.arrivals]) for each in played]
+    if json:
+        write_json(records)
+    else:
+        for kind in kinds:
+            print_played([each for each in played if each.arrivals == kind])
+    say_where(len(records), append(records, folder))
+
+
+def _load(
+    model: str,
+    threads: int | None,
+    kv_cache_dtype: KvDtype,
+    weights: WeightPlacement,
+) -> tuple[Path, LLM]:
+    from farthing import machine
+    from farthing.cli.download import fetch
+    from farthing.cli.loading import LoadBar
+    from farthing.llm import LLM
+
+    machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is loaded
+    path = fetch(model)
+    bar = LoadBar(model)
+    try:
+        llm = LLM(
+            path,
+            num_threads=threads,
+            kv_cache_dtype=kv_cache_dtype,
+            weights=weights,
+            load_progress=bar.advance,
+        )
+    finally:
+        bar.finish()
+    return path, llm
