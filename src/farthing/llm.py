@@ -7,11 +7,11 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack, get_args
 
 from farthing.catalog import DEFAULT_MODEL, resolve
 from farthing.config import ModelConfig
-from farthing.engine.batching import BatchingName
+from farthing.engine.batching import BATCHING, BatchingName
 from farthing.engine.engine import Engine, EngineConfig, KvName
 from farthing.engine.loop import EngineLoop
 from farthing.engine.model_loader import LoadedModel, LoadOptions, load_model
@@ -19,6 +19,19 @@ from farthing.engine.output_processor import OutputProcessor, request_output
 from farthing.engine.outputs import RequestOutput, StreamChunk
 from farthing.engine.scheduler import SchedulerConfig
 from farthing.errors import InvalidParameterError
+from farthing.llm_arguments import (
+    ChatArguments,
+    Message,
+    Prompt,
+    RequestArguments,
+    check_counts,
+    check_names,
+    check_request,
+    divide,
+    is_message,
+    params_list,
+    prompt_list,
+)
 from farthing.models.adapter import open_adapter
 from farthing.program.native import FloatMode, KvDtype
 from farthing.program.weights import WeightPlacement
@@ -30,27 +43,6 @@ from farthing.tokenization.chat import can_chat, chat_template_of, encode_chat
 from farthing.tokenization.chat_template import ChatTemplate, further_variables
 from farthing.tokenization.tokenizer import Tokenizer
 
-Prompt = str | Sequence[int] | Mapping[str, Any]
-"""Text, token ids, or ``{"prompt": text}`` / ``{"prompt_token_ids": ids}`` as in vLLM."""
-
-Message = Mapping[str, Any]
-"""``{"role": "user", "content": text}``."""
-
-
-class ChatArguments(TypedDict, total=False):
-    """How a conversation is written for the model; names and meaning as in vLLM."""
-
-    tools: Sequence[Mapping[str, Any]] | None
-    """Functions the model may call: ``{"type": "function", "function": {"name": ...}}``."""
-    chat_template: str | None
-    """A jinja2 template to use instead of the model's."""
-    chat_template_kwargs: Mapping[str, Any] | None
-    """Further variables of the template, e.g. ``{"enable_thinking": False}`` or documents."""
-    add_generation_prompt: bool | None
-    """Whether the beginning of an answer follows; by default, unless a message is continued."""
-    continue_final_message: bool
-    """Leave the last message open, so that the answer goes on with it."""
-
 
 class LLM:
     """Loads a model and generates with it.
@@ -60,8 +52,15 @@ class LLM:
     into memory of this process (``"copy"``).
     ``use_cache=False`` recomputes every sequence from its first token at each step: the same
     tokens, slowly. ``max_model_len`` (tokens of one sequence) defaults to the model's context, or
-    to what memory allows where that is less. ``adapter`` is the directory of a LoRA adapter made
+    to what memory allows where that is less. The KV cache has room for ``kv_cache_tokens`` of all
+    sequences together or takes ``kv_cache_memory_bytes``; by default one sequence of the longest
+    fits. ``adapter`` is the directory of a LoRA adapter made
     for the model, as the ``peft`` library saves it.
+
+    What prompts have in common is computed once and kept while there is room
+    (``enable_prefix_caching``). ``batching="static"`` and ``kv="contiguous"`` serve as was done
+    before continuous batching and paging, for comparison: batches that end together, and a cache
+    that reserves the longest context for each of ``max_num_seqs``.
 
     Calls from several threads are safe; their requests share the passes.
 
@@ -84,20 +83,19 @@ class LLM:
         max_num_seqs: int = 32,
         max_num_batched_tokens: int = 512,
         kv_cache_tokens: int | None = None,
+        kv_cache_memory_bytes: int | None = None,
         load_progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        for name, value, most in (
-            ("max_model_len", max_model_len, 1 << 30),
-            ("num_threads", num_threads, 1024),
-            ("max_num_seqs", max_num_seqs, 4096),
-            ("max_num_batched_tokens", max_num_batched_tokens, 8192),
-            ("kv_cache_tokens", kv_cache_tokens, 1 << 40),
-        ):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (whole and 1 <= value <= most):
-                raise InvalidParameterError(
-                    f"{name}={value!r} must be a whole number from 1 to {most}"
-                )
+        check_counts(
+            max_model_len=max_model_len,
+            num_threads=num_threads,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            kv_cache_tokens=kv_cache_tokens,
+            kv_cache_memory_bytes=kv_cache_memory_bytes,
+        )
+        check_names("batching", batching, BATCHING)
+        check_names("kv", kv, get_args(KvName))
         with FloatMode():
             opened = None if adapter is None else open_adapter(Path(adapter))
         options = LoadOptions(
@@ -106,6 +104,7 @@ class LLM:
             num_threads=num_threads,
             max_num_batched_tokens=max_num_batched_tokens,
             kv_cache_tokens=kv_cache_tokens,
+            kv_cache_memory_bytes=kv_cache_memory_bytes,
             adapter=opened,
             weights=weights,
         )
@@ -141,49 +140,56 @@ class LLM:
         self,
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        **request: Unpack[RequestArguments],
     ) -> list[RequestOutput]:
         """Completes every prompt, batched; results in the order of the prompts.
 
         A sequence of token ids is one prompt. One ``SamplingParams`` serves all prompts, or one for
-        each. A request that fails ends with ``finish_reason`` ``error`` and says why in ``error``;
-        the others are as if it had not been there.
+        each. ``request``: see :class:`RequestArguments`; the same for all. A request that fails
+        ends with ``finish_reason`` ``error`` and says why in ``error``; the others are as if it had
+        not been there.
         """
-        items = _prompt_list(prompts)
-        params = _params_list(sampling_params, len(items))
+        items = prompt_list(prompts)
+        params = params_list(sampling_params, len(items))
         encoded = [self._encode(prompt) for prompt in items]
-        return self._run([(*e, p) for e, p in zip(encoded, params, strict=True)])
+        return self._run([(*e, p) for e, p in zip(encoded, params, strict=True)], request)
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        **template: Unpack[ChatArguments],
+        **arguments: Unpack[ChatArguments],
     ) -> list[RequestOutput]:
         """Answers one conversation, or each of several, through the model's chat template.
 
-        ``template``: see :class:`ChatArguments`; the same for all conversations.
+        ``arguments``: see :class:`ChatArguments`; the same for all conversations.
         """
-        conversations = [messages] if not messages or _is_message(messages[0]) else messages
-        params = _params_list(sampling_params, len(conversations))
+        request, template = divide(arguments)
+        conversations = [messages] if not messages or is_message(messages[0]) else messages
+        params = params_list(sampling_params, len(conversations))
         encoded = [self.encode_chat(c, **template) for c in conversations]  # type: ignore[arg-type]
-        return self._run([(None, ids, p) for ids, p in zip(encoded, params, strict=True)])
+        return self._run([(None, ids, p) for ids, p in zip(encoded, params, strict=True)], request)
 
     def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        **request: Unpack[RequestArguments],
     ) -> Iterator[StreamChunk]:
         """Completes one prompt chunk by chunk. Closing the iterator aborts the request."""
         text, ids = self._encode(prompt)
-        return self._stream(text, ids, sampling_params)
+        return self._stream(text, ids, sampling_params, request)
 
     def chat_stream(
         self,
         messages: Sequence[Message],
         sampling_params: SamplingParams | None = None,
-        **template: Unpack[ChatArguments],
+        **arguments: Unpack[ChatArguments],
     ) -> Iterator[StreamChunk]:
         """As :meth:`chat`, chunk by chunk. Closing the iterator aborts the request."""
+        request, template = divide(arguments)
         ids = self.encode_chat(messages, **template)
-        return self._stream(None, ids, sampling_params)
+        return self._stream(None, ids, sampling_params, request)
 
     def encode_chat(
         self,
@@ -213,7 +219,7 @@ class LLM:
         self, messages: Sequence[Message], **template: Unpack[ChatArguments]
     ) -> int:
         """Length of a conversation in tokens, the opening of the answer included."""
-        return len(self.encode_chat(messages, **template))
+        return len(self.encode_chat(messages, **divide(template)[1]))
 
     @property
     def chat_template(self) -> ChatTemplate:
@@ -259,15 +265,30 @@ class LLM:
         return None, self._token_ids(given)
 
     def _prepare(
-        self, prompt: str | None, ids: Sequence[int], params: SamplingParams
+        self,
+        prompt: str | None,
+        ids: Sequence[int],
+        params: SamplingParams,
+        arguments: RequestArguments,
     ) -> list[OutputProcessor]:
-        requests = self.engine.make_request(ids, params)
+        check_request(arguments)
+        timeout = arguments.get("timeout")
+        requests = self.engine.make_request(
+            ids,
+            params,
+            user=arguments.get("user", ""),
+            priority=arguments.get("priority", 0),
+            cache_salt=arguments.get("cache_salt"),
+            deadline=None if timeout is None else self._loop.now() + timeout,
+        )
         return [OutputProcessor(request, prompt, self.tokenizer) for request in requests]
 
     def _run(
-        self, requests: Sequence[tuple[str | None, Sequence[int], SamplingParams]]
+        self,
+        requests: Sequence[tuple[str | None, Sequence[int], SamplingParams]],
+        arguments: RequestArguments,
     ) -> list[RequestOutput]:
-        prepared = [self._prepare(*request) for request in requests]
+        prepared = [self._prepare(*request, arguments) for request in requests]
         try:
             for choices in prepared:
                 self._loop.submit(choices)
@@ -279,14 +300,18 @@ class LLM:
                 self._loop.forget(choices)
 
     def _stream(
-        self, prompt: str | None, ids: Sequence[int], params: SamplingParams | None
+        self,
+        prompt: str | None,
+        ids: Sequence[int],
+        params: SamplingParams | None,
+        arguments: RequestArguments,
     ) -> Iterator[StreamChunk]:
         if params is not None and params.prompt_logprobs is not None:
             raise InvalidParameterError(
                 f"prompt_logprobs={params.prompt_logprobs}: a stream has no place for them; "
                 "generate and chat do"
             )
-        return self._chunks(self._prepare(prompt, ids, params or SamplingParams()))
+        return self._chunks(self._prepare(prompt, ids, params or SamplingParams(), arguments))
 
     def _chunks(self, choices: Sequence[OutputProcessor]) -> Iterator[StreamChunk]:
         self._loop.submit(choices)
@@ -308,43 +333,3 @@ def _vocabulary(loaded: LoadedModel) -> GrammarVocabulary:
         eos_token_ids=tokenizer.eos_token_ids,
         encode=tokenizer.encode_continuation,
     )
-
-
-def _is_message(item: object) -> bool:
-    return isinstance(item, Mapping)
-
-
-def _prompt_list(prompts: Any) -> list[Prompt]:
-    if isinstance(prompts, str | Mapping):
-        return [prompts]
-    try:
-        items: list[Any] = list(prompts)
-    except TypeError:
-        raise InvalidParameterError(
-            f"prompts: {reprlib.repr(prompts)} must be a prompt or a sequence of prompts"
-        ) from None
-    return [items] if items and all(_is_whole_number(item) for item in items) else items
-
-
-def _is_whole_number(item: Any) -> bool:
-    try:
-        operator.index(item)
-    except TypeError:
-        return False
-    return True
-
-
-def _params_list(
-    params: SamplingParams | Sequence[SamplingParams] | None, count: int
-) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * count
-    if not isinstance(params, Sequence) or not all(isinstance(p, SamplingParams) for p in params):
-        raise InvalidParameterError(
-            f"sampling_params: {reprlib.repr(params)} must be SamplingParams, or one a prompt"
-        )
-    if len(params) != count:
-        raise InvalidParameterError(
-            f"sampling_params: {len(params)} given for {count} prompts; one, or one for each"
-        )
-    return list(params)

@@ -63,6 +63,20 @@ def test_an_aborted_request_leaves_a_static_batch_at_once() -> None:
     assert [rows.request for rows in advance(scheduler).rows] == [other]
 
 
+def test_a_static_batch_that_is_broken_off_begins_again_and_holds_nobody() -> None:
+    scheduler = make_scheduler(max_num_seqs=2, batching="static")
+    short, long = make_request("a", 5, max_tokens=1), make_request("bb", 5, max_tokens=9)
+    for request in (short, long):
+        scheduler.add(request)
+    advance(scheduler)
+    scheduler.roll_back(scheduler.schedule(0.0))
+    scheduler.check_integrity()
+    assert short.finished
+    assert scheduler.holders() == []
+    play(scheduler)
+    assert long.finish_reason == "length"
+
+
 def test_continuous_batching_takes_the_same_trace_in_fewer_steps() -> None:
     lengths = [2, 3, 40, 2, 3, 2, 35, 4, 2, 3, 2, 30]
 

@@ -26,6 +26,10 @@ class EngineLoop:
         self._lock = threading.RLock()
         self._stepping = False  # read and written under the lock
 
+    def now(self) -> float:
+        """What its clock shows."""
+        return self._clock()
+
     def submit(self, choices: Sequence[OutputProcessor]) -> None:
         """Queues the choices of one prompt."""
         with self._lock:

@@ -69,6 +69,7 @@ class LoadOptions:
     num_threads: int | None = None
     max_num_batched_tokens: int = 512  # rows of one pass
     kv_cache_tokens: int | None = None  # tokens of all sequences together
+    kv_cache_memory_bytes: int | None = None  # the same in bytes; not both
     adapter: Adapter | None = None  # None: the model as it is
     body_only: bool = False  # end in the hidden states of the rows that need logits
     weights: WeightPlacement = "mmap"  # of a packed directory
@@ -100,6 +101,12 @@ def load_model(
         raise InvalidParameterError(
             f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of "
             f"{', '.join(KV_ELEMENT_BYTES)}"
+        )
+    if options.kv_cache_tokens is not None and options.kv_cache_memory_bytes is not None:
+        raise InvalidParameterError(
+            f"kv_cache_tokens={options.kv_cache_tokens} and "
+            f"kv_cache_memory_bytes={options.kv_cache_memory_bytes}: one of them says how large "
+            "the KV cache is"
         )
     if options.weights not in WEIGHT_PLACEMENTS:
         raise InvalidParameterError(
@@ -227,8 +234,16 @@ def _fit(
             f"max_model_len={wanted} is more than the model's context of "
             f"{config.context_length} tokens"
         )
+    asked = options.kv_cache_tokens
+    if options.kv_cache_memory_bytes is not None:
+        asked = options.kv_cache_memory_bytes // (token_bytes * BLOCK_TOKENS) * BLOCK_TOKENS
+        if asked == 0:
+            raise InvalidParameterError(
+                f"kv_cache_memory_bytes={options.kv_cache_memory_bytes} must be at least "
+                f"{token_bytes * BLOCK_TOKENS}, a block of {BLOCK_TOKENS} tokens"
+            )
     room = (available - weight_bytes - overhead) // token_bytes // BLOCK_TOKENS * BLOCK_TOKENS
-    explicit = options.kv_cache_tokens or options.max_model_len
+    explicit = asked or options.max_model_len
     least = explicit or min(wanted, MIN_AUTOMATIC_TOKENS)
     if room < least:
         needed = weight_bytes + least * token_bytes + overhead
@@ -238,7 +253,7 @@ def _fit(
             f"{_mib(overhead)} beside), {_mib(available)} are available"
         )
     max_model_len = wanted if options.max_model_len else min(wanted, room)
-    kv_tokens = options.kv_cache_tokens or max_model_len
+    kv_tokens = asked or max_model_len
     return min(max_model_len, kv_tokens), kv_tokens
 
 

@@ -40,24 +40,20 @@ class Runner:
         batch = step_batch(list(map(_sequence_rows, schedule, of_argmax)))
         output = self.executor.run(batch, self.kv)
         draws = {
-            rows.request.request_id: Draw(rows.request) for rows in schedule if rows.num_logits
+            rows.request.request_id: Draw(rows.request)
+            for rows in schedule
+            if rows.num_logits and not rows.discarded
         }
-        found = [
-            rows.request.request_id
+        found = [rows for rows, argmax in zip(schedule, of_argmax, strict=True) if argmax]
+        for rows, token in zip(found, output.argmax.tolist(), strict=True):
+            if not rows.discarded:
+                draws[rows.request.request_id].token = token
+        of_logits = [
+            rows
             for rows, argmax in zip(schedule, of_argmax, strict=True)
-            if argmax
+            if rows.num_logits and not argmax
         ]
-        for request_id, token in zip(found, output.argmax.tolist(), strict=True):
-            draws[request_id].token = token
-        for rows in schedule:
-            if rows.discarded:
-                del draws[rows.request.request_id]
-        if len(found) < len(draws):
-            of_logits = [
-                rows
-                for rows, argmax in zip(schedule, of_argmax, strict=True)
-                if rows.num_logits and not argmax
-            ]
+        if of_logits:
             places = _logit_places(of_logits)
             self._draw(output.logits, of_logits, places, draws)
             self._report(output.logits, of_logits, places, draws)

@@ -109,6 +109,7 @@ class Scheduler:
         self.num_preemptions += 1
         request.state = RequestState.WAITING
         self.waiting.push(request)
+        self._let_held_go()
 
     def _admit(self, now: float, schedule: Schedule) -> None:
         growing = sum(not self._is_reserved(request) for request in self.running)
@@ -201,11 +202,16 @@ class Scheduler:
             held.append(request)
         else:
             self._end(request, reason)
-        if not self.running:
-            for each in held:
-                assert each.finish_reason is not None
-                self._end(each, each.finish_reason)
-            held.clear()
+        self._let_held_go()
+
+    def _let_held_go(self) -> None:
+        """Ends those that wait for the rest of a batch, if that has ended."""
+        if self.running:
+            return
+        for request in self.batching.ended:
+            assert request.finish_reason is not None
+            self._end(request, request.finish_reason)
+        self.batching.ended.clear()
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         if request.state is RequestState.RUNNING:
@@ -219,7 +225,7 @@ class Scheduler:
     def roll_back(self, schedule: Schedule) -> None:
         """Records that a step was not computed: its requests begin again."""
         for rows in schedule.rows:
-            if rows.request.state is RequestState.RUNNING:
+            if rows.request.state is RequestState.RUNNING and not rows.discarded:
                 self.preempt(rows.request)
 
     def check_integrity(self) -> None:
