@@ -142,6 +142,34 @@ def test_parents_come_before_children() -> None:
     assert len(seen) == len(chains.cache) == 4
 
 
+def test_a_block_that_begins_alike_is_found_with_the_length_they_share() -> None:
+    chains = Chains()
+    _, entries = chains.add(1, 2)
+    parent, block = entries
+    for length in range(1, 17):
+        rest = [*range(2, 2 + length), 999][:16]
+        assert chains.cache.find_start(parent, b"", rest) == (block, length)
+    assert chains.cache.find_start(parent, b"", []) is None
+    assert chains.cache.find_start(parent, b"", [3, 4]) is None, "it begins otherwise"
+    assert chains.cache.find_start(block, b"", [2, 3]) is None, "nothing follows it"
+    assert chains.cache.find_start(None, b"", [1, 2, 9]) == (parent, 2)
+    assert chains.cache.find_start(None, salt_of("you"), [1, 2, 9]) is None
+
+
+def test_of_several_that_begin_alike_the_longest_is_found() -> None:
+    chains = Chains(blocks=40)
+    for i in range(1, 17):
+        tokens = (*range(i), *range(1000 * i, 1000 * i + 16 - i))
+        (block,) = chains.pool.allocate(1)
+        digest = chains.cache.next_digest(b"", tokens)
+        assert chains.cache.add(digest, None, b"", tokens, block) is not None
+    for length in range(1, 16):
+        found = chains.cache.find_start(None, b"", [*range(length), 77])
+        assert found is not None
+        assert found[1] == length
+    chains.cache.check_integrity()
+
+
 def test_digests_are_of_all_tokens_before_and_of_the_salt() -> None:
     one = chained_digest(b"", tokens_of(1))
     assert chained_digest(one, tokens_of(2)) != chained_digest(b"", tokens_of(2))
@@ -157,6 +185,7 @@ def test_integrity_checks_see_a_broken_tree(broken: str) -> None:
     if broken == "parent":
         chains.pool.forget(entries[0].block)
     else:
-        entries[0].children.clear()
+        assert entries[1] is not None
+        entries[0].children.remove(entries[1])
     with pytest.raises(AssertionError):
         chains.cache.check_integrity()

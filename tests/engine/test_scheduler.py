@@ -194,9 +194,27 @@ def test_equal_prefixes_are_computed_once_even_side_by_side() -> None:
         scheduler.add(request)
     steps = play(scheduler)
     rows = sum(rows.num_tokens for step in steps for rows in step.rows)
-    own = 201 - 192  # the tail of each
+    own = 201 - 192  # the tail of each, for all were admitted before the first was read
     assert rows == 192 + 8 * own + 8, "each prompt's tail, and one decode row each"
     assert sorted(r.num_cached_tokens for r in requests) == [0] + [192] * 7
+    late = make_request("late", (*prefix, 900, 1, 2), max_tokens=1)
+    scheduler.add(late)
+    (row,) = advance(scheduler).rows
+    assert (row.start, row.num_tokens) == (192, 11), "the last block of none was full"
+
+
+@pytest.mark.parametrize("alike", [1, 15, 16, 17, 30, 31])
+def test_a_prompt_goes_on_where_a_cached_one_differs(alike: int) -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_request("a", tuple(range(100, 148)), max_tokens=1))
+    play(scheduler)
+    second = make_request("b", (*range(100, 100 + alike), *range(500, 520)), max_tokens=1)
+    scheduler.add(second)
+    step = scheduler.schedule(0.0)
+    ((start, count),) = [(rows.start, rows.num_tokens) for rows in step.rows]
+    assert (start, start + count) == (alike, alike + 20)
+    assert len(step.copies) == (alike % 16 != 0)
+    assert second.num_cached_tokens == alike
 
 
 def test_a_prompt_that_is_cached_whole_computes_its_last_token_in_a_block_of_its_own() -> None:

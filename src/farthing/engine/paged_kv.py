@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from farthing.engine.block_pool import BLOCK_TOKENS, BlockPool, blocks_for
 from farthing.engine.kv_manager import BlockCopy, KvUsage, table_tokens
 from farthing.engine.prefix_cache import CachedBlock, PrefixCache
 from farthing.engine.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a request need not compute."""
+
+    shared: list[int]  # whole blocks, for its table
+    chain: list[CachedBlock]  # those of them that stand in the prefix cache
+    num_tokens: int  # computed, those in ``source`` too
+    source: int | None  # whose first tokens are the request's next: to be copied, for it is shared
 
 
 class PagedKv:
@@ -36,59 +47,50 @@ class PagedKv:
         None, and nothing done, where memory does not allow it. A copy's source is not held: what is
         taken from here on is written after the copies of the step.
         """
-        shared, chain, source = self._find(request)
+        found = self._find(request)
         whole = self.blocks_needed(request) if reserve else blocks_for(request.num_tokens)
-        own = whole - len(shared)
-        revived = sum(self.pool.is_cached(block) for block in shared)
+        own = whole - len(found.shared)
+        revived = sum(self.pool.is_cached(block) for block in found.shared)
         if own + revived + spare > self.pool.num_available:
             return None
-        for block in shared:
+        for block in found.shared:
             self.pool.share(block)
-        request.block_table = [*shared, *self.pool.allocate(own)]
-        request.chain = chain
+        request.block_table = [*found.shared, *self.pool.allocate(own)]
+        request.chain = found.chain
         request.published = []
-        request.shares = self.prefix_cache is not None and len(chain) == len(shared)
-        request.num_computed_tokens = len(shared) * BLOCK_TOKENS
-        if source is None:
+        request.shares = self.prefix_cache is not None and len(found.chain) == len(found.shared)
+        request.num_computed_tokens = found.num_tokens
+        if found.source is None:
             return []
-        request.num_computed_tokens = request.num_tokens - 1
-        return [(source, request.block_table[len(shared)])]
+        return [(found.source, request.block_table[len(found.shared)])]
 
-    def _find(self, request: Request) -> tuple[list[int], list[CachedBlock], int | None]:
-        """Blocks to share, where the first stand in the prefix cache, and one to copy.
-
-        The copied block is the last, of which only the last token is to be computed: its logits are
-        wanted, and a shared block is not written.
-        """
+    def _find(self, request: Request) -> _Found:
+        """What others have computed of ``request``, up to its last token at most."""
         leader = request.leader
         if leader is not None and leader.has_stored_prompt and not request.output_token_ids:
-            last = (request.num_prompt_tokens - 1) // BLOCK_TOKENS
+            tokens = request.num_prompt_tokens - 1
+            last = tokens // BLOCK_TOKENS
             table = leader.block_table
-            return table[:last], leader.chain[:last], table[last]
-        found = self._lookup(request)
-        if found and len(found) * BLOCK_TOKENS == request.num_tokens:
-            source = found.pop().block
-        else:
-            source = None
-        return [entry.block for entry in found], found, source
-
-    def _lookup(self, request: Request) -> list[CachedBlock]:
-        found: list[CachedBlock] = []
+            return _Found(table[:last], leader.chain[:last], tokens, table[last])
+        chain: list[CachedBlock] = []
         if self.prefix_cache is None:
-            return found
-        while (entry := self._next_cached(request, found)) is not None:
-            found.append(entry)
-        return found
+            return _Found([], chain, 0, None)
+        while (entry := self._next_cached(request, chain)) is not None:
+            chain.append(entry)
+        shared = [entry.block for entry in chain]
+        start = len(chain) * BLOCK_TOKENS
+        rest = request.tokens(start, min(start + BLOCK_TOKENS, _most_found(request)))
+        parent = chain[-1] if chain else None
+        begun = self.prefix_cache.find_start(parent, request.salt, rest)
+        if begun is None:
+            return _Found(shared, chain, start, None)
+        return _Found(shared, chain, start + begun[1], begun[0].block)
 
     def _next_cached(self, request: Request, chain: Sequence[CachedBlock]) -> CachedBlock | None:
         """The cached block that follows ``chain`` in the tokens of ``request``."""
         assert self.prefix_cache is not None
-        # Rows whose logits are still wanted for the prompt's log probabilities are computed.
-        limit = request.num_tokens
-        if request.wanted_prompt_logprobs > 0:
-            limit = request.num_prompt_logprobs
         index = len(chain)
-        if (index + 1) * BLOCK_TOKENS > limit:
+        if (index + 1) * BLOCK_TOKENS > _most_found(request):
             return None
         digest = self._digest(request, index)
         parent = chain[-1] if chain else None
@@ -121,7 +123,6 @@ class PagedKv:
         while (
             request.shares
             and request.num_computed_tokens == len(request.chain) * BLOCK_TOKENS
-            and request.num_remaining_tokens > BLOCK_TOKENS
             and (entry := self._next_cached(request, request.chain)) is not None
         ):
             self._replace(request, entry)
@@ -135,8 +136,7 @@ class PagedKv:
         return (
             request.shares
             and request.num_computed_tokens == index * BLOCK_TOKENS
-            and request.num_remaining_tokens > BLOCK_TOKENS
-            and request.wanted_prompt_logprobs == 0
+            and (index + 1) * BLOCK_TOKENS <= _most_found(request)
             and self._digest(request, index) in computing
         )
 
@@ -210,6 +210,17 @@ class PagedKv:
         self.pool.check_integrity(tables)
         if self.prefix_cache is not None:
             self.prefix_cache.check_integrity()
+
+
+def _most_found(request: Request) -> int:
+    """Tokens that may be found instead of computed.
+
+    The last is computed for its logits, and so are rows of the prompt whose log probabilities are
+    still wanted.
+    """
+    if request.wanted_prompt_logprobs > 0:
+        return request.num_prompt_logprobs
+    return request.num_tokens - 1
 
 
 def _tokens(request: Request, index: int) -> tuple[int, ...]:

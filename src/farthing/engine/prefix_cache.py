@@ -6,10 +6,14 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 
 from farthing.engine.block_pool import BLOCK_TOKENS, BlockPool
 
 DIGEST_BYTES = 16
+
+MOST_COMPARED = 16
+"""Blocks with one first token that are compared with what a request goes on with."""
 
 
 @dataclass(slots=True, eq=False)
@@ -21,11 +25,51 @@ class CachedBlock:
     salt: bytes
     parent: CachedBlock | None  # what comes before it; None: the beginning
     block: int
-    children: set[CachedBlock] = field(default_factory=set)
+    children: _Siblings = field(default_factory=lambda: _Siblings())
 
     def follows(self, parent: CachedBlock | None, salt: bytes, tokens: tuple[int, ...]) -> bool:
         """Whether it stands for ``tokens`` after ``parent``: equal digests alone do not say so."""
         return self.parent is parent and self.salt == salt and self.tokens == tokens
+
+
+class _Siblings:
+    """Blocks with one parent, by their first tokens, in order of arrival."""
+
+    def __init__(self) -> None:
+        self._by_first: dict[int, dict[CachedBlock, None]] = {}
+
+    def __iter__(self) -> Iterator[CachedBlock]:
+        for group in self._by_first.values():
+            yield from group
+
+    def __contains__(self, entry: CachedBlock) -> bool:
+        return entry in self._by_first.get(entry.tokens[0], ())
+
+    def add(self, entry: CachedBlock) -> None:
+        self._by_first.setdefault(entry.tokens[0], {})[entry] = None
+
+    def remove(self, entry: CachedBlock) -> None:
+        group = self._by_first[entry.tokens[0]]
+        del group[entry]
+        if not group:
+            del self._by_first[entry.tokens[0]]
+
+    def longest_start(self, tokens: Sequence[int]) -> tuple[CachedBlock, int] | None:
+        """The block whose first tokens are most of ``tokens``, and how many they are."""
+        best: tuple[CachedBlock, int] | None = None
+        latest = reversed(self._by_first.get(tokens[0], {})) if tokens else ()
+        for entry in islice(latest, MOST_COMPARED):
+            length = _common(entry.tokens, tokens)
+            if best is None or length > best[1]:
+                best = entry, length
+        return best
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return index
+    return min(len(left), len(right))
 
 
 def chained_digest(before: bytes, tokens: Sequence[int]) -> bytes:
@@ -54,6 +98,7 @@ class PrefixCache:
         self._digest = digest
         self._by_digest: dict[bytes, CachedBlock] = {}
         self._by_block: dict[int, CachedBlock] = {}
+        self._roots: dict[bytes, _Siblings] = {}  # by salt
         pool.on_evict = self._evicted
 
     def __len__(self) -> int:
@@ -96,8 +141,17 @@ class PrefixCache:
         self._by_block[block] = entry
         if parent is not None:
             parent.children.add(entry)
+        else:
+            self._roots.setdefault(salt, _Siblings()).add(entry)
         self._pool.keep(block)
         return entry
+
+    def find_start(
+        self, parent: CachedBlock | None, salt: bytes, tokens: Sequence[int]
+    ) -> tuple[CachedBlock, int] | None:
+        """A block after ``parent`` that begins as ``tokens`` do, and how many are the same."""
+        siblings = self._roots.get(salt) if parent is None else parent.children
+        return None if siblings is None else siblings.longest_start(tokens)
 
     def discard(self, entry: CachedBlock) -> None:
         """Takes a block, and all that follow it, out of the tree."""
@@ -111,17 +165,19 @@ class PrefixCache:
 
     def clear(self) -> None:
         """Takes everything out of the tree."""
-        for entry in list(self._by_block.values()):
-            if entry.parent is None:
-                self.discard(entry)
+        for entry in self._all_roots():
+            self.discard(entry)
 
     def entries(self) -> Iterator[CachedBlock]:
         """Every block, parents before children."""
-        stack = [entry for entry in self._by_block.values() if entry.parent is None]
+        stack = self._all_roots()
         while stack:
             entry = stack.pop()
             yield entry
             stack += entry.children
+
+    def _all_roots(self) -> list[CachedBlock]:
+        return [entry for roots in self._roots.values() for entry in roots]
 
     def _evicted(self, block: int) -> None:
         self._remove(self._by_block[block])
@@ -130,7 +186,12 @@ class PrefixCache:
         del self._by_block[entry.block]
         del self._by_digest[entry.digest]
         if entry.parent is not None:
-            entry.parent.children.discard(entry)
+            entry.parent.children.remove(entry)
+            return
+        roots = self._roots[entry.salt]
+        roots.remove(entry)
+        if not any(True for _ in roots):
+            del self._roots[entry.salt]
 
     def check_integrity(self) -> None:
         """Asserts that tree, indices and pool agree. For tests and idle moments."""
@@ -146,5 +207,8 @@ class PrefixCache:
                 assert entry in parent.children
                 if self._pool.is_cached(parent.block):
                     assert self._pool.is_cached(block), "a table names a block without its parent"
+            else:
+                assert entry in self._roots[entry.salt]
             for child in entry.children:
                 assert self._by_block.get(child.block) is child
+        assert sum(1 for _ in self.entries()) == len(self._by_block)
