@@ -132,7 +132,9 @@ def test_ctrl_c_ends_the_answer_and_keeps_the_chat(
         shown = terminal.expect(rf"(stopped|{NUMBERS}.*stopped)").group()
         terminal.expect(PROMPT)
         terminal.type("/stats" + ENTER)
-        terminal.expect(r"answers: 1, [1-9]\d* prompt tokens in [\d.]+ s, [1-9][\d,]* tokens in")
+        terminal.expect(
+            r"answers: 1, [1-9]\d* prompt tokens \(0 cached\) in [\d.]+ s, [1-9][\d,]* tokens in"
+        )
         terminal.expect(PROMPT)
         terminal.type("/set max_tokens 4" + ENTER)
         terminal.expect(r"max_tokens 4\s+seed")

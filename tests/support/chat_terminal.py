@@ -11,7 +11,7 @@ from support.pty_process import PtyProcess
 
 QUESTION = "What does a farthing buy?"
 PROMPT = ">>>"
-NUMBERS = r"\d+ prompt tokens · prefill [\d,]+ ms · \d+ tokens"
+NUMBERS = r"\d+ prompt tokens( \([\d,]+ cached\))? · prefill [\d,]+ ms · \d+ tokens"
 UP, CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x1b[A", "\x03", "\x04", "\r", "\x1b\r"
 
 Talk = Callable[..., AbstractContextManager[PtyProcess]]

@@ -82,6 +82,7 @@ def load_model_target(
         max_model_len=needs.context,
         kv_cache_tokens=needs.cached_tokens,
         max_num_seqs=needs.sequences,
+        enable_prefix_caching=False,  # what is repeated is to be computed again
         max_num_batched_tokens=needs.rows,
         load_progress=progress,
     )

@@ -63,6 +63,7 @@ def play(turn: Turn) -> dict[str, float]:
         max_model_len=longest,
         kv_cache_tokens=sequences * blocks_for(longest) * BLOCK_TOKENS,
         max_num_seqs=sequences,
+        enable_prefix_caching=False,  # the warm-up reads the same prompt
         max_num_batched_tokens=max(512, sequences * turn.batch_prompt),
     )
     if turn.phase == "prefill":
@@ -78,6 +79,7 @@ def play(turn: Turn) -> dict[str, float]:
 def _prefill(llm: LLM, length: int) -> float:
     """Tokens of a prompt by the seconds to the first token of its answer."""
     (output,) = llm.generate(_prompt(llm, 0, length), _greedy(1))
+    assert output.metrics.cached_tokens == 0, "a prompt that is found is not read"
     return length / output.metrics.prefill_seconds
 
 

@@ -172,9 +172,10 @@ def stream_answer(
 
 
 def describe_metrics(metrics: RequestMetrics) -> str:
-    """``"31 prompt tokens · prefill 85 ms · 212 tokens · 41.3 tokens/s"``."""
+    """``"31 prompt tokens (16 cached) · prefill 85 ms · 212 tokens · 41.3 tokens/s"``."""
+    cached = f" ({metrics.cached_tokens:,} cached)" if metrics.cached_tokens else ""
     parts = [
-        f"{metrics.prompt_tokens:,} prompt tokens",
+        f"{metrics.prompt_tokens:,} prompt tokens{cached}",
         f"prefill {metrics.prefill_seconds * 1000:,.0f} ms",
         f"{metrics.completion_tokens:,} tokens",
     ]
@@ -187,6 +188,7 @@ def metrics_json(metrics: RequestMetrics) -> dict[str, Any]:
     """The numbers of :func:`describe_metrics`, seconds not rounded."""
     return {
         "prompt_tokens": metrics.prompt_tokens,
+        "cached_tokens": metrics.cached_tokens,
         "completion_tokens": metrics.completion_tokens,
         "prefill_seconds": metrics.prefill_seconds,
         "decode_seconds": metrics.decode_seconds,

@@ -81,7 +81,8 @@ class Conversation:
         used = self._count_tokens(messages) if messages else 0
         lines = [
             f"context: {used:,} of {self.llm.context_length:,} tokens, {len(messages)} messages",
-            f"answers: {totals.answers}, {totals.prompt_tokens:,} prompt tokens in "
+            f"answers: {totals.answers}, {totals.prompt_tokens:,} prompt tokens "
+            f"({totals.cached_tokens:,} cached) in "
             f"{totals.prefill_seconds:.2f} s, {totals.completion_tokens:,} tokens in "
             f"{totals.decode_seconds:.2f} s",
         ]

@@ -30,6 +30,7 @@ class Totals:
 
     answers: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0  # of them
     completion_tokens: int = 0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -38,6 +39,7 @@ class Totals:
         """Counts one answer."""
         self.answers += 1
         self.prompt_tokens += metrics.prompt_tokens
+        self.cached_tokens += metrics.cached_tokens
         self.completion_tokens += metrics.completion_tokens
         self.prefill_seconds += metrics.prefill_seconds
         self.decode_seconds += metrics.decode_seconds
