@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import operator
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack, get_args
+from typing import Any, TypeVar, Unpack, get_args
 
 from farthing.catalog import DEFAULT_MODEL, resolve
 from farthing.config import ModelConfig
 from farthing.engine.batching import BATCHING, BatchingName
 from farthing.engine.engine import Engine, EngineConfig, KvName
+from farthing.engine.in_flight import run_in_flight
 from farthing.engine.loop import EngineLoop
 from farthing.engine.model_loader import LoadedModel, LoadOptions, load_model
 from farthing.engine.output_processor import OutputProcessor, request_output
@@ -42,6 +43,8 @@ from farthing.sampling.vocabulary import SamplingVocabulary
 from farthing.tokenization.chat import can_chat, chat_template_of, encode_chat
 from farthing.tokenization.chat_template import ChatTemplate, further_variables
 from farthing.tokenization.tokenizer import Tokenizer
+
+K = TypeVar("K")
 
 
 class LLM:
@@ -169,6 +172,31 @@ class LLM:
         params = params_list(sampling_params, len(conversations))
         encoded = [self.encode_chat(c, **template) for c in conversations]  # type: ignore[arg-type]
         return self._run([(None, ids, p) for ids, p in zip(encoded, params, strict=True)], request)
+
+    def run(
+        self,
+        requests: Iterable[tuple[K, Prompt, SamplingParams]],
+        *,
+        max_in_flight: int | None = None,
+        on_pass: Callable[[int], None] | None = None,
+        **arguments: Unpack[RequestArguments],
+    ) -> Iterator[tuple[K, RequestOutput | Exception]]:
+        """Completes prompts that are taken from ``requests`` as places come free.
+
+        Yields each one's key and result in order of completion; the result of a prompt that is
+        refused is the exception. Prompts are taken while fewer than ``max_in_flight`` sequences
+        (``max_num_seqs`` by default) are unfinished. ``on_pass`` is told after every pass how many
+        tokens the unfinished ones have. What it or ``requests`` raises ends the run, as closing the
+        iterator does; the unfinished are aborted. ``arguments``: see :class:`RequestArguments`; the
+        same for all.
+        """
+        return run_in_flight(
+            self._loop,
+            requests,
+            max_in_flight or self.engine.config.scheduler.max_num_seqs,
+            prepare=lambda prompt, params: self._prepare(*self._encode(prompt), params, arguments),
+            on_pass=on_pass,
+        )
 
     def stream(
         self,
