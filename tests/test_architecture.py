@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
         "sampling",
         "tokenization",
     },
+    "openai_protocol": {"engine", "files", "llm", "sampling"},
     "evaluation": {"engine", "models", "program", "tokenization"},
     "bench": {"engine", "llm", "models", "program", "quantization", "sampling", "tokenization"},
     "cli": {

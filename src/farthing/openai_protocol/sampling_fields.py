@@ -1,0 +1,160 @@
+"""The fields that chat and completion requests share, and what they ask of sampling."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, Tag
+
+from farthing.openai_protocol.answer_form import ResponseFormat, StructuredOutputs, answer_form
+from farthing.openai_protocol.errors import RequestError, shown
+from farthing.openai_protocol.validation import BY_KIND, FAIL_FAST, Strict
+from farthing.sampling.params import MAX_CHOICES, MAX_LOGPROBS, SamplingParams
+
+TextOrTexts = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[str], FAIL_FAST, Tag("list")], BY_KIND
+]
+TokenIds = Annotated[list[int], FAIL_FAST]
+
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+
+# Fields that would change the answer and are not served: (name, values that ask for nothing).
+_NOT_SERVED: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("best_of", (1,)),
+    ("chat_template", ()),
+    ("function_call", ("none",)),
+    ("functions", ([],)),
+    ("audio", ()),
+    ("kv_transfer_params", ()),
+    ("logprob_token_ids", ()),
+    ("modalities", (["text"],)),
+    ("repetition_detection", ()),
+    ("suffix", ("",)),
+    ("thinking_token_budget", ()),
+    ("truncate_prompt_tokens", ()),
+    ("use_beam_search", (False,)),
+    ("vllm_xargs", ({},)),
+    ("web_search_options", ()),
+)
+# Fields that change nothing about an answer.
+_WITHOUT_EFFECT = frozenset(
+    {
+        *("include_reasoning", "metadata", "parallel_tool_calls", "prediction", "prompt_cache_key"),
+        *("request_id", "safety_identifier", "service_tier", "spaces_between_special_tokens"),
+        *("store", "stream_interval", "user", "verbosity"),
+        *(name for name, _ in _NOT_SERVED),
+    }
+)
+_PASSED_ON = (
+    *("n", "temperature", "top_p", "top_k", "min_p", "typical_p", "repetition_penalty"),
+    *("presence_penalty", "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length"),
+    *("dry_penalty_last_n", "dry_sequence_breakers", "allowed_token_ids", "bad_words"),
+    *("min_tokens", "stop", "stop_token_ids", "ignore_eos", "include_stop_str_in_output"),
+    *("skip_special_tokens", "prompt_logprobs"),
+)
+
+
+class StreamOptions(Strict):
+    """What a stream tells beside the answer."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class SamplingFields(Strict):
+    """Names, defaults and ranges of the OpenAI API and of vLLM's additions; null is the default.
+
+    Ranges without a bound here are those of :class:`SamplingParams`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: Annotated[list[str], FAIL_FAST] | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: TokenIds | None = None
+    bad_words: Annotated[list[str], FAIL_FAST] | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: TextOrTexts | None = None
+    stop_token_ids: TokenIds | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """Names of fields that nothing here knows, and that are left out."""
+        return tuple(name for name in self.model_extra or () if name not in _WITHOUT_EFFECT)
+
+    def sampling_params(self, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+        """What the request asks of sampling.
+
+        Raises :class:`RequestError` and :class:`InvalidParameterError`.
+        """
+        self._refuse_what_is_not_served()
+        given = {name: getattr(self, name) for name in _PASSED_ON}
+        guided = {
+            kind: getattr(self, f"guided_{kind}") for kind in ("json", "regex", "choice", "grammar")
+        }
+        return SamplingParams(
+            **{name: value for name, value in given.items() if value is not None},
+            max_tokens=max_tokens,
+            logprobs=logprobs,
+            seed=None if self.seed is None else self.seed % 2**64,
+            logit_bias=None if self.logit_bias is None else _by_id(self.logit_bias),
+            structured_outputs=answer_form(self.response_format, self.structured_outputs, guided),
+        )
+
+    def _refuse_what_is_not_served(self) -> None:
+        if self.stream_options is not None and not self.stream:
+            raise RequestError("stream_options: they are for a stream", param="stream_options")
+        extra = self.model_extra or {}
+        for name, neutral in _NOT_SERVED:
+            if extra.get(name) is not None and extra[name] not in neutral:
+                raise RequestError(f"{name}: this is not served here", param=name)
+        for name in extra:
+            if name.startswith("guided_") and extra[name] is not None:
+                raise RequestError(
+                    "guided_*: json, regex, choice and grammar are served, or structured_outputs",
+                    param=name[:40],
+                )
+
+
+def _by_id(bias: dict[str, float]) -> dict[int, float]:
+    for key in bias:
+        if not _TOKEN_ID.fullmatch(key):
+            raise RequestError(
+                f"logit_bias: key {shown(key)} must be a token id", param="logit_bias"
+            )
+    return {int(key): value for key, value in bias.items()}
