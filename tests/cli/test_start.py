@@ -11,7 +11,10 @@ from typer.main import get_command
 
 from farthing.cli.main import app
 
-VERBS = ("run", "chat", "pull", "list", "show", "rm", "quantize", "evaluate", "doctor", "bench")
+VERBS = (
+    *("run", "chat", "pull", "list", "show", "rm", "quantize", "batch", "evaluate", "doctor"),
+    "bench",
+)
 HEAVY = {
     "numpy",
     "rich",

@@ -26,6 +26,7 @@ class LoadOptions:
     use_cache: bool = True
     adapter: str | None = None
     weights: Literal["mmap", "copy"] = "mmap"
+    max_num_seqs: int = 32
 
 
 def load(model: str, options: LoadOptions) -> LLM:
@@ -55,6 +56,7 @@ def load(model: str, options: LoadOptions) -> LLM:
             max_model_len=options.max_model_len,
             num_threads=options.threads,
             load_progress=bar.advance,
+            max_num_seqs=options.max_num_seqs,
         )
     finally:
         bar.finish()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from farthing.cli.batch import batch
 from farthing.cli.bench.app import app as bench
 from farthing.cli.chat import chat
 from farthing.cli.doctor.command import doctor
@@ -54,6 +55,7 @@ app.command("list")(list_models)
 app.command("show")(show)
 app.command("rm")(rm)
 app.command("quantize")(quantize)
+app.command("batch")(batch)
 app.command("evaluate")(evaluate)
 app.command("doctor")(doctor)
 app.add_typer(bench, name="bench")
