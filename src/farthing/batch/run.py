@@ -105,11 +105,14 @@ class BatchRun:
         A line that cannot be answered gets one that says why. Raises :class:`OSError` if the input
         cannot be read, :class:`FarthingError` if the output cannot be written.
         """
-        for (pending, index), result in self._llm.run(self._prompts(path), on_pass=self._pass):
-            pending.results[index] = result
-            if pending.complete:
-                self._finish(pending)
-                self._watch(self.counts)
+        try:
+            for (pending, index), result in self._llm.run(self._prompts(path), on_pass=self._pass):
+                pending.results[index] = result
+                if pending.complete:
+                    self._finish(pending)
+                    self._watch(self.counts)
+        finally:
+            self.counts.tokens_in_flight = 0  # what is unfinished is given up
 
     def _prompts(
         self, path: Path
