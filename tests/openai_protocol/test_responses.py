@@ -297,16 +297,19 @@ def test_what_was_found_in_the_cache_is_told(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "text"),
+    ("output", "status", "text"),
     [
-        (output_of(error="no token is allowed"), "no token is allowed"),
+        (output_of(error="no token is allowed"), 500, "no token is allowed"),
         (
             output_of(CompletionOutput(0, "", [], None, None, "abort", None)),
-            "the answer ended by abort",
+            *(500, "the answer ended by abort"),
         ),
+        (output_of(CompletionOutput(0, "", [], None, None, "timeout", None)), 504, "time"),
     ],
 )
-def test_a_failed_request_is_an_error_of_the_servers(output: RequestOutput, text: str) -> None:
+def test_a_failed_request_is_an_error_of_the_servers(
+    output: RequestOutput, status: int, text: str
+) -> None:
     request = parse_request(CHAT, {"messages": USER})
     with pytest.raises(RequestError, match=text) as caught:
         chat_response(
@@ -317,4 +320,4 @@ def test_a_failed_request_is_an_error_of_the_servers(output: RequestOutput, text
             model="m",
             texts=Bytes(),
         )
-    assert (caught.value.status, caught.value.type) == (500, "server_error")
+    assert (caught.value.status, caught.value.type) == (status, "server_error")

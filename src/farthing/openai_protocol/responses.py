@@ -8,7 +8,7 @@ from typing import Any
 from farthing.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from farthing.openai_protocol.chat import ChatRequest
 from farthing.openai_protocol.completions import CompletionRequest
-from farthing.openai_protocol.errors import generation_error
+from farthing.openai_protocol.errors import RequestError, generation_error
 from farthing.openai_protocol.logprobs import (
     TokenTexts,
     chat_logprobs,
@@ -28,7 +28,7 @@ def chat_response(
 ) -> dict[str, Any]:
     """The body of ``chat.completion``. ``created``: seconds since 1970.
 
-    Raises :class:`RequestError` (500) if the request ended with an error.
+    Raises :class:`RequestError`: the request failed (500), or its time was over (504).
     """
     _refuse_failed(output)
     choices = []
@@ -120,6 +120,13 @@ def _refuse_failed(output: RequestOutput) -> None:
     if output.error is not None:
         raise generation_error(output.error)
     for answer in output.outputs:
+        if answer.finish_reason == "timeout":
+            raise RequestError(
+                "the time that the request was given is over",
+                status=504,
+                type="server_error",
+                code="timeout",
+            )
         if answer.finish_reason not in ("stop", "length"):
             raise generation_error(f"the answer ended by {answer.finish_reason}")
 
