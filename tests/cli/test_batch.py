@@ -183,7 +183,19 @@ def test_names_that_requests_may_ask_for(
     assert "'gpt-4o-mini'" in told["message"]
 
 
-@pytest.mark.parametrize("options", [("--max-num-seqs", "1"), ("--threads", "2")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--max-num-seqs", "1"),
+        ("--threads", "2"),
+        ("--batching", "static"),
+        ("--kv", "contiguous", "--max-model-len", "256", "--kv-cache-tokens", "1024"),
+        ("--no-cache",),
+        ("--no-prefix-caching",),
+        ("--kv-cache-memory-bytes", "100000"),
+    ],
+    ids=lambda options: options[0],
+)
 def test_how_it_is_computed_changes_nothing(
     farthing: CommandLine, tiny_model: str, tmp_path: Path, options: tuple[str, ...]
 ) -> None:

@@ -16,7 +16,8 @@ from support.command_line import CommandLine
 
 QUESTION = "What does a farthing buy?"
 NUMBERS = re.compile(
-    r"\d+ prompt tokens( \([\d,]+ cached\))? · prefill [\d,]+ ms · \d+ tokens( · [\d,.]+ tokens/s)?( · stopped by .+)?"
+    r"\d+ prompt tokens( \([\d,]+ cached\))? · prefill [\d,]+ ms · \d+ tokens"
+    r"( · [\d,.]+ tokens/s)?( · stopped by .+)?"
 )
 
 

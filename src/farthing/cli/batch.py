@@ -9,10 +9,17 @@ import typer
 
 from farthing.cli.options import (
     Adapter,
+    Batching,
     Json,
+    Kv,
     KvCacheDtype,
+    KvCacheMemory,
+    KvCacheTokens,
     MaxModelLen,
+    MaxNumSeqs,
     ModelOption,
+    NoCache,
+    NoPrefixCaching,
     Threads,
     Weights,
 )
@@ -54,17 +61,18 @@ def batch(
             "--retry-errors", help="Ask again what an earlier run has answered with an error."
         ),
     ] = False,
-    max_num_seqs: Annotated[
-        int,
-        typer.Option(
-            "--max-num-seqs", min=1, max=4096, metavar="N", help="Answers computed at a time."
-        ),
-    ] = 32,
+    max_num_seqs: MaxNumSeqs = 32,
     adapter: Adapter = None,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
     weights: Weights = "mmap",
     max_model_len: MaxModelLen = None,
+    kv_cache_tokens: KvCacheTokens = None,
+    kv_cache_memory_bytes: KvCacheMemory = None,
+    batching: Batching = "continuous",
+    kv: Kv = "paged",
+    no_cache: NoCache = False,
+    no_prefix_caching: NoPrefixCaching = False,
     json: Json = False,
 ) -> None:
     """Answer a file of requests.
@@ -96,6 +104,12 @@ def batch(
                 adapter=adapter,
                 weights=weights,
                 max_num_seqs=max_num_seqs,
+                use_cache=not no_cache,
+                batching=batching,
+                kv=kv,
+                prefix_caching=not no_prefix_caching,
+                kv_cache_tokens=kv_cache_tokens,
+                kv_cache_memory_bytes=kv_cache_memory_bytes,
             ),
         )
         if found := output.answered + output.failed:

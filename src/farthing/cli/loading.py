@@ -27,6 +27,11 @@ class LoadOptions:
     adapter: str | None = None
     weights: Literal["mmap", "copy"] = "mmap"
     max_num_seqs: int = 32
+    batching: Literal["continuous", "static"] = "continuous"
+    kv: Literal["paged", "contiguous"] = "paged"
+    prefix_caching: bool = True
+    kv_cache_tokens: int | None = None
+    kv_cache_memory_bytes: int | None = None
 
 
 def load(model: str, options: LoadOptions) -> LLM:
@@ -57,6 +62,11 @@ def load(model: str, options: LoadOptions) -> LLM:
             num_threads=options.threads,
             load_progress=bar.advance,
             max_num_seqs=options.max_num_seqs,
+            batching=options.batching,
+            kv=options.kv,
+            enable_prefix_caching=options.prefix_caching,
+            kv_cache_tokens=options.kv_cache_tokens,
+            kv_cache_memory_bytes=options.kv_cache_memory_bytes,
         )
     finally:
         bar.finish()

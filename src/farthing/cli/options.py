@@ -216,6 +216,50 @@ Adapter = Annotated[
         show_default=False,
     ),
 ]
+MaxNumSeqs = Annotated[
+    int, typer.Option("--max-num-seqs", min=1, max=4096, metavar="N", help="Answers at a time.")
+]
+Batching = Annotated[
+    Literal["continuous", "static"],
+    typer.Option(
+        "--batching",
+        help="static: a batch begins together and lasts until its longest answer ends, for "
+        "comparison.",
+    ),
+]
+Kv = Annotated[
+    Literal["paged", "contiguous"],
+    typer.Option(
+        "--kv",
+        help="contiguous: reserve the longest context for each answer, for comparison.",
+    ),
+]
+NoPrefixCaching = Annotated[
+    bool,
+    typer.Option(
+        "--no-prefix-caching", help="Read every prompt whole, also what others had in common."
+    ),
+]
+KvCacheTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--kv-cache-tokens",
+        min=16,
+        metavar="TOKENS",
+        help="Room of the KV cache for all answers together; by default, for the longest context.",
+        show_default=False,
+    ),
+]
+KvCacheMemory = Annotated[
+    int | None,
+    typer.Option(
+        "--kv-cache-memory-bytes",
+        min=1,
+        metavar="BYTES",
+        help="The same in bytes.",
+        show_default=False,
+    ),
+]
 NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Recompute the whole context for every token (slow)."),
