@@ -320,8 +320,9 @@ class LLM:
         try:
             for choices in prepared:
                 self._loop.submit(choices)
-            while not all(p.request.finished for choices in prepared for p in choices):
-                self._loop.step()
+            for choices in prepared:
+                while not all(processor.request.finished for processor in choices):
+                    self._loop.step()
             return [request_output(choices) for choices in prepared]
         finally:
             for choices in prepared:

@@ -398,3 +398,35 @@ def test_paging_wastes_less_than_a_block_a_sequence() -> None:
         for request in scheduler.running:
             if request.num_computed_tokens >= request.num_prompt_tokens:
                 assert 16 * len(request.block_table) - request.num_computed_tokens < 16
+
+
+def test_a_request_that_was_never_queued_can_be_ended() -> None:
+    scheduler = make_scheduler()
+    request = make_request("a", 5)
+    scheduler.finish(request, "abort")
+    assert request.finish_reason == "abort"
+    assert not scheduler.has_work
+
+
+def test_a_refused_prompt_is_not_looked_up_again_before_there_is_more_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler = make_scheduler(blocks=8, max_num_batched_tokens=128)
+    running, other = make_request("a", 60, max_tokens=30), make_request("zz", 3, max_tokens=9)
+    waiting = make_request("bb", 100, max_tokens=2)
+    for request in (running, other, waiting):
+        scheduler.add(request)
+    looked_up = []
+    find = PagedKv._find
+
+    def counted(self: PagedKv, request: Request) -> object:
+        looked_up.append(request)
+        return find(self, request)
+
+    monkeypatch.setattr(PagedKv, "_find", counted)
+    while not other.finished:
+        advance(scheduler)
+    assert looked_up.count(waiting) == 1
+    play(scheduler)
+    assert looked_up.count(waiting) == 3, "when one had ended, and when both had"
+    assert waiting.finish_reason == "length"

@@ -34,6 +34,11 @@ class ContiguousKv:
         """Requests that memory is reserved for."""
         return self._num_slots
 
+    @property
+    def num_available(self) -> int:
+        """Blocks of free slots."""
+        return len(self._free) * self.slot_blocks
+
     def blocks_needed(self, request: Request) -> int:
         """Blocks of a slot, whatever the request."""
         return self.slot_blocks

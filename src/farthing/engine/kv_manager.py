@@ -42,6 +42,10 @@ class KvManager(Protocol):
     def num_slots(self) -> int | None:
         """Requests that memory is reserved for; None: as many as their tokens allow."""
 
+    @property
+    def num_available(self) -> int:
+        """Blocks that can be given out now."""
+
     def blocks_needed(self, request: Request) -> int:
         """Blocks for all that ``request`` may ever store."""
 

@@ -36,6 +36,11 @@ class PagedKv:
         """Requests that memory is reserved for; None: as many as their tokens allow."""
         return None
 
+    @property
+    def num_available(self) -> int:
+        """Blocks that can be given out now."""
+        return self.pool.num_available
+
     def blocks_needed(self, request: Request) -> int:
         """Blocks for all that ``request`` may ever store."""
         return blocks_for(request.most_stored_tokens)

@@ -46,6 +46,7 @@ class Scheduler:
         self.num_preemptions = 0
         self.ended: list[Request] = []  # in this order, until their owner has taken note
         self._arrivals = 0
+        self._refused: tuple[Request, int] | None = None
         self._max_running = min(config.max_num_seqs, kv.num_slots or config.max_num_seqs)
 
     @property
@@ -117,9 +118,15 @@ class Scheduler:
             request = self.waiting.first()
             if request is None:
                 return
+            room = self.kv.num_available - growing
+            if self._refused is not None and self._refused[0] is request:
+                if room <= self._refused[1]:
+                    return
+                self._refused = None
             reserve = self._is_reserved(request)
             copies = self.kv.admit(request, spare=growing, reserve=reserve)
             if copies is None:
+                self._refused = request, room  # not looked up again before there is more
                 return
             growing += not reserve
             schedule.copies.extend(copies)
@@ -176,6 +183,9 @@ class Scheduler:
         leader = request.leader
         if request.finished:
             return
+        if request.arrival < 0:  # never queued
+            request.state, request.finish_reason = RequestState.FINISHED, reason
+            return
         if request.state is RequestState.RUNNING:
             self._finish_running(request, reason)
             return
@@ -218,6 +228,8 @@ class Scheduler:
             self.kv.release(request)
         request.state = RequestState.FINISHED
         request.finish_reason = reason
+        if self._refused is not None and self._refused[0] is request:
+            self._refused = None
         self.counters.leave(request.user)
         self.ended.append(request)
         self._queue_followers(request)
