@@ -9,7 +9,6 @@ what the journal says and the bytes confirm, and goes on behind that.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -23,17 +22,13 @@ from farthing.errors import (
     ModelFormatError,
     ModelNotFoundError,
 )
+from farthing.files.disk import why_full
 from farthing.files.reader import FileReader
 from farthing.models.checkpoint.packed_manifest import MANIFEST
 from farthing.packing.checksums import checksum, checksum_of_part
 from farthing.packing.shards import Shard
 
 _SPARE = 16 << 20  # bytes of the disk left alone
-_FULL = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "files as large as its may not be written there",
-}
 
 
 class PartialFolder:
@@ -246,7 +241,7 @@ def _full_disk(target: Path, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = _FULL.get(error.errno or 0)
+        reason = why_full(error)
         if reason is None:
             raise
         shutil.rmtree(folder, ignore_errors=True)
