@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "catalog": {"download"},
     "models": {"files", "program", "quantization", "tokenization"},
     "packing": {"files", "models", "program", "quantization"},
-    "engine": {"models", "program", "sampling", "tokenization"},
+    "engine": {"files", "models", "program", "sampling", "tokenization"},
     "llm_arguments": {"sampling"},
     "llm": {
         "catalog",

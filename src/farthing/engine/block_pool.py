@@ -59,6 +59,10 @@ class BlockPool:
         """Whether ``block`` is kept and in no table."""
         return block in self._cached
 
+    def cached(self) -> list[int]:
+        """The blocks that are cached, in the order in which they will be evicted."""
+        return list(self._cached)
+
     def allocate(self, count: int) -> list[int]:
         """Takes ``count`` blocks for one table, free ones first, then the least recently used.
 

@@ -29,9 +29,16 @@ from farthing.models.checkpoint import (
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.experts import expand, find_routing
 from farthing.program.native import FloatMode, KvCache, KvDtype, NativeExecutor
+from farthing.program.numerics import fingerprint
 from farthing.program.ops import Attention, Program, Rows, Tap
 from farthing.program.parts import body
-from farthing.program.weights import WeightPlacement, load_weights, served_scheme
+from farthing.program.weights import (
+    NativeMatrix,
+    NativeWeight,
+    WeightPlacement,
+    load_weights,
+    served_scheme,
+)
 from farthing.tokenization.tokenizer import Tokenizer
 
 OVERHEAD_BYTES = 300 << 20
@@ -84,6 +91,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     runner: Runner
     max_model_len: int
+    fingerprint: str  # of the numerics: schemes of the weights, version; an adapter's too
 
 
 def load_model(
@@ -174,7 +182,24 @@ def load_model(
         head_dim=config.head_dim,
         num_blocks=blocks_for(kv_tokens),
     )
-    return LoadedModel(checkpoint, config, tokenizer, Runner(executor, kv), max_model_len)
+    return LoadedModel(
+        checkpoint,
+        config,
+        tokenizer,
+        Runner(executor, kv),
+        max_model_len,
+        _fingerprint(weights, tensors),
+    )
+
+
+def _fingerprint(weights: Mapping[str, NativeWeight], sources: Sources) -> str:
+    """The numerics fingerprint of matrices as they are served."""
+    return fingerprint(
+        (name, weight.scheme, source.codebook if isinstance(source, PackedTensor) else None)
+        for name, weight in weights.items()
+        if isinstance(weight, NativeMatrix)
+        for source in (sources[name],)
+    )
 
 
 def _adapt(

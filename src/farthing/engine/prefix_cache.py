@@ -105,6 +105,11 @@ class PrefixCache:
         """Blocks in the tree."""
         return len(self._by_block)
 
+    @property
+    def pool(self) -> BlockPool:
+        """Whose blocks they are."""
+        return self._pool
+
     def next_digest(self, before: bytes, tokens: Sequence[int]) -> bytes:
         """Digest of the block with ``tokens`` after the one with ``before``."""
         return self._digest(before, tokens)
@@ -175,6 +180,14 @@ class PrefixCache:
             entry = stack.pop()
             yield entry
             stack += entry.children
+
+    def by_use(self) -> Iterator[CachedBlock]:
+        """Every block, parents before children: those in tables, then by the latest use."""
+        for entry in self.entries():
+            if not self._pool.is_cached(entry.block):
+                yield entry
+        for block in reversed(self._pool.cached()):
+            yield self._by_block[block]
 
     def _all_roots(self) -> list[CachedBlock]:
         return [entry for roots in self._roots.values() for entry in roots]

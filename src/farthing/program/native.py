@@ -20,6 +20,9 @@ from farthing.program.weights import FloatArray, NativeWeight
 KvDtype = Literal["fp16", "int8", "fp32"]
 """Types in which keys and values are stored; int8 with a float32 scale a token and kv head."""
 
+_BLOCK_TOKENS = 16
+"""``kBlockTokens`` of ``csrc/core/types.h``."""
+
 FloatMode = _native.FloatMode
 """Context manager: rounding and denormal mode of the numerics, the caller's restored after it."""
 
@@ -34,6 +37,7 @@ class KvCache:
         self, *, dtype: KvDtype, num_layers: int, num_kv_heads: int, head_dim: int, num_blocks: int
     ) -> None:
         self.dtype = dtype
+        self.head_dim = head_dim
         self.pool = _native.KvPool(dtype, num_layers, num_kv_heads, head_dim, num_blocks)
 
     @property
@@ -65,6 +69,18 @@ class KvCache:
         Raises ``ValueError`` for a block that is not there.
         """
         return self.pool.block(index)
+
+    def is_finite(self, index: int) -> bool:
+        """Whether no number in a block is a NaN or an infinity; with int8, no scale.
+
+        Raises ``ValueError`` for a block that is not there.
+        """
+        block, scheme = self.block(index)[None], "f16" if self.dtype == "fp16" else "f32"
+        if self.dtype == "int8":  # of each layer and kv head: both planes of codes, both of scales
+            codes = 2 * _BLOCK_TOKENS * self.head_dim
+            heads = block.reshape(-1, codes + 2 * _BLOCK_TOKENS * 4)
+            block = np.ascontiguousarray(heads[:, codes:])
+        return _native.first_nonfinite(scheme, block) is None
 
 
 def thread_team(num_threads: int, cpus: int | None = None) -> _native.ThreadPool:
