@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, get_args
+from typing import Any, Self, TypeVar, Unpack, get_args
 
 from farthing.catalog import DEFAULT_MODEL, resolve
 from farthing.config import ModelConfig
@@ -18,6 +18,7 @@ from farthing.engine.loop import EngineLoop
 from farthing.engine.model_loader import LoadedModel, LoadOptions, load_model
 from farthing.engine.output_processor import OutputProcessor, request_output
 from farthing.engine.outputs import RequestOutput, StreamChunk
+from farthing.engine.prefix_store import check_prefix_folder, open_prefix_store
 from farthing.engine.scheduler import SchedulerConfig
 from farthing.errors import InvalidParameterError
 from farthing.llm_arguments import (
@@ -67,6 +68,11 @@ class LLM:
 
     Calls from several threads are safe; their requests share the passes.
 
+    ``prefix_cache`` is a folder from which cached prompts are restored, and to which :meth:`close`,
+    or the end of a ``with`` block, saves them: up to ``prefix_cache_bytes``, by default as many as
+    the KV cache holds. Nothing is saved without either. What is wrong with it is logged as a
+    warning and costs time only. It holds what was said: it is made for its owner alone.
+
     Raises subclasses of :class:`FarthingError` when the model cannot be had or does not fit.
     """
 
@@ -78,6 +84,8 @@ class LLM:
         weights: WeightPlacement = "mmap",
         use_cache: bool = True,
         enable_prefix_caching: bool = True,
+        prefix_cache: str | PathLike[str] | None = None,
+        prefix_cache_bytes: int | None = None,
         batching: BatchingName = "continuous",
         kv: KvName = "paged",
         kv_cache_dtype: KvDtype = "fp16",
@@ -96,9 +104,12 @@ class LLM:
             max_num_batched_tokens=max_num_batched_tokens,
             kv_cache_tokens=kv_cache_tokens,
             kv_cache_memory_bytes=kv_cache_memory_bytes,
+            prefix_cache_bytes=prefix_cache_bytes,
         )
         check_names("batching", batching, BATCHING)
         check_names("kv", kv, get_args(KvName))
+        caches = use_cache and enable_prefix_caching and kv == "paged"
+        check_prefix_folder(prefix_cache, caches=caches)
         with FloatMode():
             opened = None if adapter is None else open_adapter(Path(adapter))
         options = LoadOptions(
@@ -135,9 +146,33 @@ class LLM:
             grammars=GrammarCompiler(_vocabulary(loaded)),
         )
         self._loop = EngineLoop(self.engine)
+        self._store = open_prefix_store(
+            prefix_cache, loaded, self.engine.prefix_cache, prefix_cache_bytes
+        )
         self._template_source = loaded.checkpoint.chat_template
         self._template: ChatTemplate | None = None
         self._given_template: ChatTemplate | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all requests, saves the prefix cache if it has a folder, and frees the memory.
+
+        Calls that are still waiting in other threads get what there is, with an ``error``; streams
+        raise it. After it nothing can be generated. Twice is once.
+        """
+        if not self._loop.close():
+            return
+        try:
+            if self._store is not None:
+                self._store.save()
+        finally:
+            self._store = None
+            self.runner.close()
 
     def generate(
         self,
@@ -299,6 +334,7 @@ class LLM:
         params: SamplingParams,
         arguments: RequestArguments,
     ) -> list[OutputProcessor]:
+        self._loop.require_open()
         check_request(arguments)
         timeout = arguments.get("timeout")
         requests = self.engine.make_request(

@@ -104,6 +104,7 @@ MOST = {
     "max_num_batched_tokens": 8192,
     "kv_cache_tokens": 1 << 40,
     "kv_cache_memory_bytes": 1 << 50,
+    "prefix_cache_bytes": 1 << 50,
 }
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from farthing.engine.engine import Engine, TokenEvent
 from farthing.engine.output_processor import OutputProcessor
 from farthing.engine.outputs import StreamChunk
+from farthing.errors import FarthingError
 
 
 class EngineLoop:
@@ -25,6 +27,47 @@ class EngineLoop:
         self._left: deque[OutputProcessor] = deque()  # nobody waits, not yet out of the engine
         self._lock = threading.RLock()
         self._stepping = False  # read and written under the lock
+        self._closing = threading.Lock()
+        self._closed = False  # no pass begins any more
+        self._ended = threading.Event()  # and all requests have ended
+
+    def require_open(self) -> None:
+        """Raises :class:`FarthingError` once the loop is closed."""
+        if self._closed:
+            raise FarthingError("this LLM is closed; load the model again to generate with it")
+
+    def close(self) -> bool:
+        """Ends all requests, whose owners are told, and takes no others; False if it was closed.
+
+        Waits for the pass of another thread. Raises :class:`FarthingError` within a pass.
+        """
+        if self._in_own_pass():
+            raise FarthingError("an LLM cannot be closed in the middle of its own pass")
+        with self._closing:
+            if self._closed:
+                return False
+            self._closed = True  # before the lock: who has it would go on and on
+            try:
+                with self._lock:
+                    self._end_all()
+            finally:
+                self._ended.set()
+            return True
+
+    def _in_own_pass(self) -> bool:
+        if not self._lock.acquire(blocking=False):
+            return False  # another thread's
+        try:
+            return self._stepping
+        finally:
+            self._lock.release()
+
+    def _end_all(self) -> None:
+        self._drop_left()
+        for processor in self._processors.values():
+            if not processor.request.finished:
+                processor.error = FarthingError("the LLM was closed before the answer ended")
+                self.engine.abort(processor.request)
 
     def now(self) -> float:
         """What its clock shows."""
@@ -33,25 +76,35 @@ class EngineLoop:
     def submit(self, choices: Sequence[OutputProcessor]) -> None:
         """Queues the choices of one prompt."""
         with self._lock:
+            self.require_open()
             for processor in choices:
                 self._processors[processor.request.request_id] = processor
             self.engine.add_request(choices[0].request, self._clock())
 
     def step(self) -> None:
         """One pass, for all."""
-        with self._lock:
-            self._step()
+        with self._entered():
+            if not self._closed:
+                self._step()
 
     def advance(self, choices: Sequence[OutputProcessor]) -> tuple[list[StreamChunk], bool]:
         """A pass, if one of ``choices`` needs it; their new chunks, and whether all have ended.
 
         Raises the error of a choice that ended with one.
         """
-        with self._lock:
-            if not all(processor.request.finished for processor in choices):
+        with self._entered():
+            if not self._closed and not all(p.request.finished for p in choices):
                 self._step()
             finished = all(processor.request.finished for processor in choices)
             return [chunk for processor in choices for chunk in processor.take()], finished
+
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[None]:
+        """The lock, for which who closes is let through."""
+        if self._closed:
+            self._ended.wait()
+        with self._lock:
+            yield
 
     def _step(self) -> None:
         self._drop_left()
@@ -92,5 +145,5 @@ class EngineLoop:
     def _drop_left(self) -> None:
         while self._left:
             processor = self._left.popleft()
-            self.engine.abort(processor.request)
-            self._processors.pop(processor.request.request_id, None)
+            if self._processors.pop(processor.request.request_id, None) is not None:
+                self.engine.abort(processor.request)  # else it was never queued

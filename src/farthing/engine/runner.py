@@ -23,13 +23,14 @@ class Runner:
     def __init__(self, executor: NativeExecutor, kv: KvCache) -> None:
         self.executor = executor
         self.kv = kv
+        self.num_blocks = kv.num_blocks
         self._sampler = Sampler(executor.threads)
         self._masks = MaskFiller(executor.num_threads)
 
-    @property
-    def num_blocks(self) -> int:
-        """Blocks of the KV cache."""
-        return self.kv.num_blocks
+    def close(self) -> None:
+        """Lets go of weights, KV cache and threads; no step may follow. Twice is once."""
+        for name in ("executor", "kv", "_sampler", "_masks"):
+            self.__dict__.pop(name, None)
 
     def run(self, step: Schedule) -> dict[str, Draw]:
         """Copies blocks, computes rows; returns what their logits gave by request id."""
