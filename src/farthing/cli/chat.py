@@ -16,6 +16,7 @@ from farthing.cli.options import (
     MinP,
     ModelOption,
     NoCache,
+    PrefixCache,
     PresencePenalty,
     RepetitionPenalty,
     Seed,
@@ -64,6 +65,7 @@ def chat(
     kv_cache_dtype: KvCacheDtype = "fp16",
     weights: Weights = "mmap",
     max_model_len: MaxModelLen = None,
+    prefix_cache: PrefixCache = None,
     no_cache: NoCache = False,
 ) -> None:
     """Talk with a model, or ask it one question.
@@ -71,6 +73,7 @@ def chat(
     Ctrl-C ends an answer, /help lists the commands, Ctrl-D leaves.
     """
     import sys
+    from contextlib import closing
 
     from farthing.catalog import DEFAULT_MODEL
     from farthing.cli.conversation.loop import Conversation
@@ -101,13 +104,21 @@ def chat(
     sampling.params()  # refuses what cannot be before anything is loaded
     variables = TemplateVariables(parse_variables(chat_template_arg), think)
     session = Session(model or DEFAULT_MODEL, system, sampling, variables)
-    options = LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter, weights)
+    options = LoadOptions(
+        threads,
+        kv_cache_dtype,
+        max_model_len,
+        not no_cache,
+        adapter,
+        weights,
+        prefix_cache=prefix_cache,
+    )
     llm = load(session.model, options)
     llm.chat_template  # noqa: B018 - says at once that the model cannot chat
     if think is not None:
         require_switch(llm)
-    conversation = Conversation(llm, session, options)
-    if text is not None:
-        conversation.ask_once(text)
-    else:
-        conversation.talk(open_reader())
+    with closing(Conversation(llm, session, options)) as conversation:
+        if text is not None:
+            conversation.ask_once(text)
+        else:
+            conversation.talk(open_reader())

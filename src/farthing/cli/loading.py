@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from farthing.cli.terminal import console
+from farthing.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -32,12 +33,17 @@ class LoadOptions:
     prefix_caching: bool = True
     kv_cache_tokens: int | None = None
     kv_cache_memory_bytes: int | None = None
+    prefix_cache: str | None = None
 
 
 def load(model: str, options: LoadOptions) -> LLM:
-    """Fetches ``model`` if it is not here yet and loads it, with progress bars on stderr."""
+    """Fetches ``model`` if it is not here yet and loads it, with progress bars on stderr.
+
+    Whoever gets it closes it: only then a prefix cache is saved.
+    """
     from farthing import machine
     from farthing.cli.download import fetch
+    from farthing.engine.prefix_store import check_prefix_folder
     from farthing.llm import LLM
     from farthing.models.adapter import open_adapter
     from farthing.program.weights import explain_bus_errors
@@ -45,6 +51,11 @@ def load(model: str, options: LoadOptions) -> LLM:
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
     if options.adapter is not None:
         open_adapter(Path(options.adapter))  # a wrong one is refused before anything is fetched
+    if options.prefix_cache is not None:
+        if not options.use_cache:
+            raise InvalidParameterError("--prefix-cache has nothing to keep with --no-cache")
+        caches = options.prefix_caching and options.kv == "paged"
+        check_prefix_folder(options.prefix_cache, caches=caches)
     path = fetch(model)
     explain_bus_errors(
         f"farthing: error: {path}: a file of the model became shorter while it was in use; make it "
@@ -56,6 +67,7 @@ def load(model: str, options: LoadOptions) -> LLM:
             path,
             adapter=options.adapter,
             weights=options.weights,
+            prefix_cache=options.prefix_cache,
             use_cache=options.use_cache,
             kv_cache_dtype=options.kv_cache_dtype,
             max_model_len=options.max_model_len,

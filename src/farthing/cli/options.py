@@ -260,6 +260,16 @@ KvCacheMemory = Annotated[
         show_default=False,
     ),
 ]
+PrefixCache = Annotated[
+    str | None,
+    typer.Option(
+        "--prefix-cache",
+        metavar="DIR",
+        help="Keep what was computed of prompts and answers in this folder, and begin with what "
+        "it has: text that was read before need not be read again. It holds what was said.",
+        show_default=False,
+    ),
+]
 NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Recompute the whole context for every token (slow)."),

@@ -21,6 +21,7 @@ from farthing.cli.options import (
     MinP,
     ModelArgument,
     NoCache,
+    PrefixCache,
     PresencePenalty,
     Regex,
     RepetitionPenalty,
@@ -74,6 +75,7 @@ def run(
     kv_cache_dtype: KvCacheDtype = "fp16",
     weights: Weights = "mmap",
     max_model_len: MaxModelLen = None,
+    prefix_cache: PrefixCache = None,
     no_cache: NoCache = False,
     json: Json = False,
 ) -> None:
@@ -117,21 +119,28 @@ def run(
         frequency_penalty=frequency_penalty,
         dry_multiplier=dry_multiplier,
     ).params(form.params())
-    llm = load(
-        model, LoadOptions(threads, kv_cache_dtype, max_model_len, not no_cache, adapter, weights)
+    options = LoadOptions(
+        threads,
+        kv_cache_dtype,
+        max_model_len,
+        not no_cache,
+        adapter,
+        weights,
+        prefix_cache=prefix_cache,
     )
-    templated = not raw and llm.has_chat_template
-    if templated:
-        if think is not None:
-            require_switch(llm)
-        question = [{"role": "user", "content": prompt}]
-        chunks = llm.chat_stream(
-            question, params, chat_template_kwargs=variables.of(llm.chat_template)
-        )
-    else:
-        refuse_without_template(variables)
-        chunks = llm.stream(prompt, params)
-    answer = stream_answer(chunks, write=(lambda _: None) if json else write_text)
+    with load(model, options) as llm:
+        templated = not raw and llm.has_chat_template
+        if templated:
+            if think is not None:
+                require_switch(llm)
+            question = [{"role": "user", "content": prompt}]
+            chunks = llm.chat_stream(
+                question, params, chat_template_kwargs=variables.of(llm.chat_template)
+            )
+        else:
+            refuse_without_template(variables)
+            chunks = llm.stream(prompt, params)
+        answer = stream_answer(chunks, write=(lambda _: None) if json else write_text)
     metrics = answer.metrics
     assert metrics is not None  # the last chunk has them
     if json:

@@ -32,6 +32,10 @@ class Conversation:
         self._options = options
         self._reader: Reader | None = None
 
+    def close(self) -> None:
+        """Ends the conversation: its model is closed."""
+        self.llm.close()
+
     def ask_once(self, text: str) -> None:
         """Answers one question; Ctrl-C raises KeyboardInterrupt."""
         self.session.ask(text)
@@ -101,7 +105,7 @@ class Conversation:
         before = self.session.model
         plain = replace(self._options, adapter=None)
         path = str(fetch(name))
-        del self.llm
+        self.llm.close()
         gc.collect()  # two models may not fit
         try:
             self.llm = load(path, plain)
