@@ -208,6 +208,26 @@ def test_how_it_is_computed_changes_nothing(
     assert options[0] != "--max-num-seqs" or order == [f"r{i}" for i in range(5)]
 
 
+def test_prefixes_are_kept_from_one_run_to_the_next(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path
+) -> None:
+    source = write_lines(tmp_path / "in", many(3))
+    command = ("batch", str(source), "-m", tiny_model, "--json")
+    runs = []
+    for target in ("first", "second"):
+        result = farthing(
+            *command[:2],
+            str(tmp_path / target),
+            *command[2:],
+            "--prefix-cache",
+            str(tmp_path / "kept"),
+        )
+        assert result.returncode == 0, result.stderr
+        runs.append(json.loads(result.stdout))
+    assert runs[1]["cached_tokens"] > runs[0]["cached_tokens"]
+    assert answers(tmp_path / "first") == answers(tmp_path / "second")
+
+
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )

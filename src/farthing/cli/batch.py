@@ -20,6 +20,7 @@ from farthing.cli.options import (
     ModelOption,
     NoCache,
     NoPrefixCaching,
+    PrefixCache,
     Threads,
     Weights,
 )
@@ -67,6 +68,7 @@ def batch(
     kv_cache_dtype: KvCacheDtype = "fp16",
     weights: Weights = "mmap",
     max_model_len: MaxModelLen = None,
+    prefix_cache: PrefixCache = None,
     kv_cache_tokens: KvCacheTokens = None,
     kv_cache_memory_bytes: KvCacheMemory = None,
     batching: Batching = "continuous",
@@ -95,27 +97,26 @@ def batch(
 
         total = count_lines(source)
         name = model or DEFAULT_MODEL
-        llm = load(
-            name,
-            LoadOptions(
-                threads,
-                kv_cache_dtype,
-                max_model_len,
-                adapter=adapter,
-                weights=weights,
-                max_num_seqs=max_num_seqs,
-                use_cache=not no_cache,
-                batching=batching,
-                kv=kv,
-                prefix_caching=not no_prefix_caching,
-                kv_cache_tokens=kv_cache_tokens,
-                kv_cache_memory_bytes=kv_cache_memory_bytes,
-            ),
+        options = LoadOptions(
+            threads,
+            kv_cache_dtype,
+            max_model_len,
+            not no_cache,
+            adapter,
+            weights,
+            max_num_seqs=max_num_seqs,
+            batching=batching,
+            kv=kv,
+            prefix_caching=not no_prefix_caching,
+            kv_cache_tokens=kv_cache_tokens,
+            kv_cache_memory_bytes=kv_cache_memory_bytes,
+            prefix_cache=prefix_cache,
         )
+        llm = load(name, options)
         if found := output.answered + output.failed:
             errors = f", {output.failed:,} of them errors" if output.failed else ""
             dim(f"{target} has {found:,} lines already{errors}; they are kept")
-        with StopSignals() as signals, BatchProgress(total) as progress:
+        with llm, StopSignals() as signals, BatchProgress(total) as progress:
 
             def watch(counts: Counts) -> None:
                 progress.update(counts)
