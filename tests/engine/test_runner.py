@@ -99,3 +99,16 @@ def test_neighbours_of_both_kinds_get_what_they_get_alone(llm: LLM) -> None:
     assert (asked.logits, asked.argmax) == (4 * LENGTH, 3 * LENGTH)
     assert together == [found for kind in kinds for found in tokens(llm, kind)]
     assert together[1] != together[0]
+
+
+@pytest.mark.parametrize("longest", [{"temperature": 0.9}, {}, {"logprobs": 1}])
+def test_who_has_ended_in_a_static_batch_takes_nothing_from_who_has_not(
+    llm: LLM, longest: dict[str, Any]
+) -> None:
+    """Rows that are computed for nobody's sake are of as many requests as still run, and more."""
+    static = LLM(llm.path, kv_cache_tokens=4096, batching="static")
+    short = [params(max_tokens=n, temperature=0.8, seed=n) for n in (2, 3, 5)]
+    kinds = [*short, params(seed=6, **longest)]
+    together = list(tokens(static, *kinds))
+    assert [len(found) for found in together] == [2, 3, 5, LENGTH]
+    assert together == [found for kind in kinds for found in tokens(llm, kind)]
