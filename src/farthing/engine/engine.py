@@ -89,12 +89,13 @@ class Engine:
         self.scheduler = Scheduler(self.kv, config.scheduler)
         self.metrics = EngineMetrics()
         self._deadlines = Deadlines()
+        self._expired: list[TokenEvent] = []  # not told yet
         self._ids = itertools.count()
 
     @property
     def has_work(self) -> bool:
-        """True while any request is unfinished."""
-        return self.scheduler.has_work
+        """True while any request is unfinished, or has ended and :meth:`step` has not said so."""
+        return self.scheduler.has_work or bool(self._expired)
 
     def make_request(
         self,
@@ -185,17 +186,18 @@ class Engine:
         """Runs one pass and returns what each request that got a token or ended now has.
 
         ``now``: seconds of the caller's monotonic clock. If the pass is broken off by an exception,
-        its requests begin again in a later one.
+        its requests begin again in a later one, which also says whose time has run out meanwhile.
         """
-        events = [self._expire(request) for request in self._deadlines.expired(now)]
+        self._expired += map(self._expire, self._deadlines.expired(now))
         schedule = self.scheduler.schedule(now)
-        if not schedule:
-            return events
-        try:
-            draws = self.runner.run(schedule)
-        except BaseException:
-            self.scheduler.roll_back(schedule)
-            raise
+        draws: dict[str, Draw] = {}
+        if schedule:
+            try:
+                draws = self.runner.run(schedule)
+            except BaseException:
+                self.scheduler.roll_back(schedule)
+                raise
+        events, self._expired = self._expired, []
         for rows in schedule.rows:
             draw = draws.get(rows.request.request_id)
             if draw is None:
@@ -254,8 +256,12 @@ class Engine:
         request.finish_reason = "error"
 
     def abort(self, request: Request) -> None:
-        """Ends a request in any state and returns its blocks. Twice is once."""
+        """Ends a request in any state and returns its blocks. Twice is once.
+
+        No event tells of it, nor of an end that it had already come to unseen.
+        """
         self.scheduler.finish(request, "abort")
+        self._expired = [event for event in self._expired if event.request is not request]
 
     def check_integrity(self) -> None:
         """Asserts that blocks and requests are accounted for. For tests and idle moments."""
