@@ -62,7 +62,6 @@ class PagedKv:
             self.pool.share(block)
         request.block_table = [*found.shared, *self.pool.allocate(own)]
         request.chain = found.chain
-        request.published = []
         request.shares = self.prefix_cache is not None and len(found.chain) == len(found.shared)
         request.num_computed_tokens = found.num_tokens
         if found.source is None:
@@ -193,11 +192,10 @@ class PagedKv:
         request.shares = False
 
     def release(self, request: Request) -> None:
-        """Returns the blocks of ``request``."""
+        """Returns the blocks of ``request``. What it has published stays its own to discard."""
         self.pool.release(request.block_table)
         request.block_table = []
         request.chain = []
-        request.published = []
         request.num_computed_tokens = 0
 
     def usage(self, holders: Sequence[Request]) -> KvUsage:

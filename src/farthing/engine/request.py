@@ -70,7 +70,7 @@ class Request:
     block_table: list[int] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)  # of its full blocks, as far as asked for
     chain: list[CachedBlock] = field(default_factory=list)  # its first blocks, in the prefix cache
-    published: list[CachedBlock] = field(default_factory=list)  # those of them that it computed
+    published: list[CachedBlock] = field(default_factory=list)  # what it ever put there itself
     shares: bool = False  # whether further full blocks go to the prefix cache
 
     @property
