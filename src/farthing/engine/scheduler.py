@@ -235,10 +235,15 @@ class Scheduler:
         self._queue_followers(request)
 
     def roll_back(self, schedule: Schedule) -> None:
-        """Records that a step was not computed: its requests begin again."""
-        for rows in schedule.rows:
-            if rows.request.state is RequestState.RUNNING and not rows.discarded:
-                self.preempt(rows.request)
+        """Records that a step was not computed: its requests begin again.
+
+        So do those without rows whose blocks it was to copy: a batch may wait for its prompts.
+        """
+        computed = {rows.request.request_id for rows in schedule.rows}
+        targets = {target for _, target in schedule.copies}
+        for request in [*self.running]:
+            if request.request_id in computed or not targets.isdisjoint(request.block_table):
+                self.preempt(request)
 
     def check_integrity(self) -> None:
         """Asserts that blocks are accounted for, and requests are where their state says."""
