@@ -272,6 +272,6 @@ def _kv_manager(config: EngineConfig, num_blocks: int) -> tuple[KvManager, Prefi
     if config.kv == "contiguous":
         return ContiguousKv(num_blocks, config.max_model_len), None
     pool = BlockPool(num_blocks)
-    shares = config.prefix_caching and config.scheduler.use_cache
-    prefix_cache = PrefixCache(pool) if shares else None
-    return PagedKv(pool, prefix_cache), prefix_cache
+    use_cache = config.scheduler.use_cache
+    prefix_cache = PrefixCache(pool) if config.prefix_caching and use_cache else None
+    return PagedKv(pool, prefix_cache, shares_prompts=use_cache), prefix_cache

@@ -24,12 +24,16 @@ class _Found:
 class PagedKv:
     """Gives a request blocks as its tokens come; keeps full ones for others, and finds theirs.
 
-    Without ``prefix_cache`` only choices of one prompt share blocks.
+    Without ``prefix_cache`` only choices of one prompt share blocks, and without
+    ``shares_prompts``, when what is stored is computed again and again, not even they.
     """
 
-    def __init__(self, pool: BlockPool, prefix_cache: PrefixCache | None) -> None:
+    def __init__(
+        self, pool: BlockPool, prefix_cache: PrefixCache | None, *, shares_prompts: bool = True
+    ) -> None:
         self.pool = pool
         self.prefix_cache = prefix_cache
+        self._shares_prompts = shares_prompts
 
     @property
     def num_slots(self) -> int | None:
@@ -70,7 +74,7 @@ class PagedKv:
 
     def _find(self, request: Request) -> _Found:
         """What others have computed of ``request``, up to its last token at most."""
-        leader = request.leader
+        leader = request.leader if self._shares_prompts else None
         if leader is not None and leader.has_stored_prompt and not request.output_token_ids:
             tokens = request.num_prompt_tokens - 1
             last = tokens // BLOCK_TOKENS
