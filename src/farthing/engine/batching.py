@@ -54,9 +54,9 @@ class ContinuousBatching:
 class StaticBatching:
     """A batch begins together and lasts until its longest request ends.
 
-    All prompts are read before the first token is drawn. Who has its last token earlier is not let
-    go (Orca, section 3.1: neither can it return, nor can another take its place): its last row is
-    computed in every further step and the token thrown away. What the chapter compares continuous
+    All prompts are read before any second token is drawn. Who has its last token earlier is not let
+    go (Orca, section 3.1: neither can it return, nor can another take its place): a row is computed
+    for it in every further step and its token thrown away. What the chapter compares continuous
     batching with; kernels, cache and queue are the same.
     """
 
@@ -87,5 +87,6 @@ BATCHING: dict[BatchingName, type[ContinuousBatching] | type[StaticBatching]] = 
 
 
 def discarded_row(request: Request) -> ScheduledRows:
-    """The last row of a request that has its last token, once more."""
-    return ScheduledRows(request, request.num_computed_tokens - 1, 1, samples=True, discarded=True)
+    """The row that would follow if the request had not ended; its last again without room."""
+    start = min(request.num_computed_tokens, request.most_stored_tokens - 1)
+    return ScheduledRows(request, start, 1, samples=True, discarded=True)

@@ -147,7 +147,8 @@ class Scheduler:
             return
         request.num_computed_tokens = scheduled.start + scheduled.num_tokens
         self._charge(request)
-        self.kv.publish(request)
+        if not self._is_full(request):
+            self.kv.publish(request)
         if request.followers and request.has_stored_prompt:
             self._queue_followers(request)
         if token is None:
@@ -160,6 +161,11 @@ class Scheduler:
             self.finish(request, "length")
         elif not self.config.use_cache:
             request.num_computed_tokens = 0
+
+    def _is_full(self, request: Request) -> bool:
+        """Whether the last row of ``request`` is computed again, so that nobody may share it."""
+        full = request.num_computed_tokens == request.most_stored_tokens
+        return full and self.batching.holds_ended()
 
     def _charge(self, request: Request) -> None:
         start, end = request.num_charged_tokens, request.num_computed_tokens
