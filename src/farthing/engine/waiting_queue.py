@@ -80,6 +80,15 @@ class _PriorityClass:
             queue = self._users[user] = OrderedDict()
             heapq.heappush(self._heap, (self._service(user), request.arrival, user))
         queue[request.arrival] = request
+        if len(self._heap) > 2 * len(self._users) + 64:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Leaves one entry for each user: who went away and came back has several."""
+        self._heap = [
+            (self._service(user), next(iter(queue)), user) for user, queue in self._users.items()
+        ]
+        heapq.heapify(self._heap)
 
     def first(self) -> Request:
         if self._ahead:
