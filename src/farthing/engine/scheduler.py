@@ -139,6 +139,7 @@ class Scheduler:
                 request.admitted_at = now
                 request.num_cached_tokens = found
                 self.counters.admitted(request.user)
+                self._charge(request, request.num_prompt_tokens)
 
     def update(self, scheduled: ScheduledRows, token: int | None) -> None:
         """Records that the rows were computed and, if they sampled, the token they gave."""
@@ -146,7 +147,7 @@ class Scheduler:
         if request.finished or scheduled.discarded:
             return
         request.num_computed_tokens = scheduled.start + scheduled.num_tokens
-        self._charge(request)
+        self._charge(request, request.num_computed_tokens)
         if not self._is_full(request):
             self.kv.publish(request)
         if request.followers and request.has_stored_prompt:
@@ -167,8 +168,13 @@ class Scheduler:
         full = request.num_computed_tokens == request.most_stored_tokens
         return full and self.batching.holds_ended()
 
-    def _charge(self, request: Request) -> None:
-        start, end = request.num_charged_tokens, request.num_computed_tokens
+    def _charge(self, request: Request, end: int) -> None:
+        """Charges its user for tokens before position ``end``, each once.
+
+        For the whole prompt at the start, so that who is next sees who has just begun (Sheng et al.
+        2024, algorithm 2).
+        """
+        start = request.num_charged_tokens
         if end <= start:
             return
         of_prompt = max(min(end, request.num_prompt_tokens) - start, 0)
