@@ -75,6 +75,7 @@ def test_a_pause_saves_nothing_up() -> None:
         counters.charge("busy", 100, 50)
         counters.admitted("busy")
     counters.enter("new")
+    counters.lift("new", None)
     assert counters.service("new") == counters.service("busy") == 10 * 200
     counters.charge("new", 1, 1)
     assert counters.service("new") == 2003

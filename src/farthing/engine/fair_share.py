@@ -15,8 +15,9 @@ MAX_REMEMBERED = 10_000
 class VirtualTokenCounters:
     """The service each user has received, in weighted tokens.
 
-    Whoever comes back after a pause starts no lower than those who are being served: a pause saves
-    nothing up (Sheng et al., *Fairness in Serving Large Language Models*, OSDI 2024, algorithm 2).
+    Whoever begins to wait starts no lower than who was next last, or than those who wait already if
+    they are lower: having nothing that waits saves nothing up (Sheng et al., *Fairness in Serving
+    Large Language Models*, OSDI 2024, algorithm 2).
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class VirtualTokenCounters:
         """Notes one request more of ``user``."""
         if not self._unfinished[user]:
             self._gone.pop(user, None)
-            self._service[user] = max(self._service.get(user, 0), self._floor)
+            self._service.setdefault(user, 0)
         self._unfinished[user] += 1
 
     def leave(self, user: str) -> None:
@@ -38,20 +39,25 @@ class VirtualTokenCounters:
         if self._unfinished[user]:
             return
         del self._unfinished[user]
-        if self._service[user] <= self._floor:
-            del self._service[user]  # as who was never here
+        if self._service[user] == 0:
+            del self._service[user]
             return
         self._gone[user] = None
         if len(self._gone) > MAX_REMEMBERED:
             longest, _ = self._gone.popitem(last=False)
             del self._service[longest]
 
+    def lift(self, user: str, least: int | None) -> None:
+        """Notes that ``user`` begins to wait where the ``least`` served has that; None: nobody."""
+        floor = self._floor if least is None else min(self._floor, least)
+        self._service[user] = max(self._service[user], floor)
+
     def service(self, user: str) -> int:
         """Weighted tokens that count for ``user``."""
         return self._service[user]
 
     def admitted(self, user: str) -> None:
-        """Notes that a request of ``user``, who had the least service of all waiting, now runs."""
+        """Notes that ``user`` had the least service of those who waited, and now runs."""
         self._floor = max(self._floor, self._service[user])
 
     def charge(self, user: str, input_tokens: int, output_tokens: int) -> None:

@@ -138,7 +138,8 @@ class Scheduler:
             if request.admitted_at is None:
                 request.admitted_at = now
                 request.num_cached_tokens = found
-                self.counters.admitted(request.user)
+                if request.leader is None:
+                    self.counters.admitted(request.user)
                 self._charge(request, request.num_prompt_tokens)
 
     def update(self, scheduled: ScheduledRows, token: int | None) -> None:

@@ -77,6 +77,9 @@ class _PriorityClass:
         user = self._user(request)
         queue = self._users.get(user)
         if queue is None:
+            if self._counters is not None:
+                least = self._service(self._next_in_turn().user) if self._users else None
+                self._counters.lift(user, least)
             queue = self._users[user] = OrderedDict()
             heapq.heappush(self._heap, (self._service(user), request.arrival, user))
         queue[request.arrival] = request
@@ -91,8 +94,9 @@ class _PriorityClass:
         heapq.heapify(self._heap)
 
     def first(self) -> Request:
-        if self._ahead:
-            return self._ahead[0][1]
+        return self._ahead[0][1] if self._ahead else self._next_in_turn()
+
+    def _next_in_turn(self) -> Request:
         while True:
             service, arrival, user = self._heap[0]
             queue = self._users.get(user)
