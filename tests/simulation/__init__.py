@@ -1,0 +1,1 @@
+"""The production engine under a seeded simulator whose KV cache checks itself (README.md)."""
