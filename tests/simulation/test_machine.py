@@ -200,6 +200,7 @@ def test_any_moves_leave_the_engine_right() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_very_many_moves_leave_the_engine_right() -> None:
     run_state_machine_as_test(
         EngineMachine, settings=settings(MOVES, max_examples=800, stateful_step_count=50)

@@ -148,10 +148,12 @@ class World:
     def abort(self, watched: Watched) -> None:
         """Its owner goes away."""
         self.seen[f"abort {_stage(watched.request)}"] += 1
+        told = watched.request.state is not _FINISHED
         self.engine.abort(watched.request)
         self.engine.abort(watched.request)  # twice is once
         reason = watched.request.finish_reason
-        assert reason in ("abort", "timeout")  # its time may have run out in a pass that broke off
+        # It may have ended in a pass that broke off, or with its batch, and nobody has been told.
+        assert reason == "abort" or not told
         self._end(watched, reason)
 
     def stop_at_next_token(self, watched: Watched) -> None:
@@ -204,7 +206,8 @@ class World:
             if request.deadline is not None and request.deadline <= started:
                 assert broken_off, "a deadline has passed and nobody is told"
                 assert request.finish_reason == "timeout"
-            assert broken_off or request.state is not _FINISHED
+            if request.state is _FINISHED and not broken_off:
+                assert request in scheduler.let_go, "a request has ended and nobody is told"
         assert runner.last is not None or not self.engine.has_work, "work is left, nothing computed"
         self.check()
         return events
@@ -319,7 +322,7 @@ class World:
             assert not request.block_table
             assert request.num_computed_tokens == 0
         unended = len(self.unfinished) - untold
-        assert scheduler.num_waiting + len(scheduler.running) == unended
+        assert scheduler.num_waiting + len(scheduler.holders()) == unended
         self._forget_free_blocks(named)
         self._check_prefix_cache()
 
@@ -378,7 +381,11 @@ class World:
 
 def _stage(request: Request) -> str:
     """Where ``request`` is, in a word."""
-    if request.state is RequestState.RUNNING:
+    if request.state is _FINISHED:
+        return "untold"
+    if request.state is _RUNNING and request.finish_reason is not None:
+        return "held"
+    if request.state is _RUNNING:
         return "decoding" if request.num_remaining_tokens == 1 else "reading"
     if request.leader is not None and request in request.leader.followers:
         return "deferred"

@@ -43,7 +43,8 @@ class EngineConfig:
 class TokenEvent:
     """A request got a token, or log probabilities of its prompt, or ended without one.
 
-    ``problem`` says why it ended with ``error``.
+    Of each request one event is its last: ``request.finished`` is true. In a static batch that may
+    come after its last token. ``problem`` says why it ended with ``error``.
     """
 
     request: Request
@@ -95,7 +96,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """True while any request is unfinished, or has ended and :meth:`step` has not said so."""
-        return self.scheduler.has_work or bool(self._expired)
+        return self.scheduler.has_work or bool(self._expired or self.scheduler.let_go)
 
     def make_request(
         self,
@@ -207,7 +208,13 @@ class Engine:
                 events.append(TokenEvent(rows.request, None, problem=problem_of(draw)))
             else:
                 events.append(self._accept(rows, draw))
-        return events
+        return events + self._let_go(events)
+
+    def _let_go(self, events: Sequence[TokenEvent]) -> list[TokenEvent]:
+        """The ends that came with a batch's, of requests that ``events`` do not mention anyway."""
+        told = {event.request.request_id for event in events}
+        let_go, self.scheduler.let_go = self.scheduler.let_go, []
+        return [TokenEvent(r, None) for r in let_go if r.request_id not in told]
 
     def _expire(self, request: Request) -> TokenEvent:
         self.scheduler.finish(request, "timeout")
@@ -262,6 +269,8 @@ class Engine:
         """
         self.scheduler.finish(request, "abort")
         self._expired = [event for event in self._expired if event.request is not request]
+        if request in self.scheduler.let_go:
+            self.scheduler.let_go.remove(request)
 
     def check_integrity(self) -> None:
         """Asserts that blocks and requests are accounted for. For tests and idle moments."""

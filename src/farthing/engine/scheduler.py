@@ -45,6 +45,7 @@ class Scheduler:
         self.num_deferred = 0  # choices that wait for the first one's prompt
         self.num_preemptions = 0
         self.ended: list[Request] = []  # in this order, until their owner has taken note
+        self.let_go: list[Request] = []  # held, then ended with their batch; until this is told
         self._arrivals = 0
         self._refused: tuple[Request, int] | None = None
         self._max_running = min(config.max_num_seqs, kv.num_slots or config.max_num_seqs)
@@ -234,6 +235,7 @@ class Scheduler:
         for request in self.batching.ended:
             assert request.finish_reason is not None
             self._end(request, request.finish_reason)
+        self.let_go += self.batching.ended
         self.batching.ended.clear()
 
     def _end(self, request: Request, reason: FinishReason) -> None:
