@@ -77,6 +77,20 @@ def test_a_static_batch_that_is_broken_off_begins_again_and_holds_nobody() -> No
     assert long.finish_reason == "length"
 
 
+def test_a_static_batch_is_collected_until_it_is_full_or_nobody_comes() -> None:
+    scheduler = make_scheduler(max_num_seqs=3, batching="static", collect_seconds=2.0)
+    requests = [make_request("r" * i, 5, max_tokens=1) for i in range(1, 6)]
+    for request, now in zip(requests[:3], (10.0, 11.0, 12.5), strict=True):
+        assert not advance(scheduler, now)
+        scheduler.add(request, now)
+    assert len(advance(scheduler, 12.5).rows) == 3, "it is full"
+    scheduler.add(requests[3], 20.0)
+    assert not advance(scheduler, 21.9)
+    scheduler.add(requests[4], 21.9)
+    assert not advance(scheduler, 23.8)
+    assert len(advance(scheduler, 23.9).rows) == 2, "nobody has come for two seconds"
+
+
 def test_continuous_batching_takes_the_same_trace_in_fewer_steps() -> None:
     lengths = [2, 3, 40, 2, 3, 2, 35, 4, 2, 3, 2, 30]
 

@@ -28,6 +28,9 @@ POLICIES: dict[str, tuple[BatchingName, KvName]] = {
 }
 """Batching and cache of the systems that are compared."""
 
+COLLECT_SECONDS = 1.0
+"""A static batch that is not full begins when nobody has come for so long."""
+
 
 def system_names(text: str) -> list[str]:
     """The policies named in ``text``; raises :class:`InvalidParameterError` for others."""
@@ -55,6 +58,7 @@ def engine_systems(
             max_num_seqs=slots,
             batching=batching,
             max_prefill_chunk=max_prefill_chunk,
+            collect_seconds=COLLECT_SECONDS,
         )
         config = replace(llm.engine.config, max_model_len=longest, kv=kv, scheduler=scheduler)
 

@@ -20,8 +20,11 @@ class Batching(Protocol):
     ended: list[Request]
     """Requests that have their last token and still keep their places and blocks."""
 
-    def admits(self, running: Sequence[Request]) -> bool:
-        """Whether requests may join those that run."""
+    def admits(self, running: Sequence[Request], waiting: int, quiet: float) -> bool:
+        """Whether requests may join those that run.
+
+        ``waiting`` requests might; none has come for ``quiet`` seconds.
+        """
 
     def decoding(self, running: Sequence[Request]) -> list[Request]:
         """Those that are given their next token now."""
@@ -35,10 +38,10 @@ class ContinuousBatching:
 
     reserves = False
 
-    def __init__(self) -> None:
+    def __init__(self, size: int, collect_seconds: float) -> None:
         self.ended: list[Request] = []
 
-    def admits(self, running: Sequence[Request]) -> bool:
+    def admits(self, running: Sequence[Request], waiting: int, quiet: float) -> bool:
         """Always."""
         return True
 
@@ -54,6 +57,8 @@ class ContinuousBatching:
 class StaticBatching:
     """A batch begins together and lasts until its longest request ends.
 
+    ``size`` requests are collected for it, or as many as there are when none has come for
+    ``collect_seconds``.
     All prompts are read before any second token is drawn. Who has its last token earlier is not let
     go (Orca, section 3.1: neither can it return, nor can another take its place): a row is computed
     for it in every further step and its token thrown away. What the chapter compares continuous
@@ -62,12 +67,14 @@ class StaticBatching:
 
     reserves = True
 
-    def __init__(self) -> None:
+    def __init__(self, size: int, collect_seconds: float) -> None:
         self.ended: list[Request] = []
+        self._size = size
+        self._collect_seconds = collect_seconds
 
-    def admits(self, running: Sequence[Request]) -> bool:
-        """When nobody runs."""
-        return not running
+    def admits(self, running: Sequence[Request], waiting: int, quiet: float) -> bool:
+        """When nobody runs and the batch is full, or will not get fuller soon."""
+        return not running and (waiting >= self._size or quiet >= self._collect_seconds)
 
     def decoding(self, running: Sequence[Request]) -> list[Request]:
         """All of the batch, once every prompt has been read."""

@@ -178,7 +178,7 @@ class Engine:
 
     def add_request(self, request: Request, now: float) -> None:
         """Queues a request, with its followers."""
-        self.scheduler.add(request)
+        self.scheduler.add(request, now)
         for each in (request, *request.followers):
             each.arrived_at = now
             self._deadlines.add(each)

@@ -20,6 +20,9 @@ class EngineLoop:
     ``clock`` gives seconds and never goes back.
     """
 
+    NAP = 0.002
+    """Seconds between two looks at a static batch that is being collected."""
+
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.perf_counter) -> None:
         self.engine = engine
         self._clock = clock
@@ -113,6 +116,8 @@ class EngineLoop:
             started = self._clock()
             events = self.engine.step(started)
             ended = self._clock()
+            if not events and not self.engine.scheduler.holders() and self.engine.has_work:
+                time.sleep(self.NAP)
             for event in events:
                 self._process(event)
             self.engine.record(events, started, ended)

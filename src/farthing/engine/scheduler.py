@@ -24,6 +24,7 @@ class SchedulerConfig:
     max_preemptions: int = 3  # of one request; then it runs with all its memory reserved
     fair_share: bool = True  # between users
     batching: BatchingName = "continuous"
+    collect_seconds: float = 0.0  # that a static batch which is not full waits for one more
     use_cache: bool = True  # False: every step starts each sequence again at position 0
 
 
@@ -38,7 +39,10 @@ class Scheduler:
     def __init__(self, kv: KvManager, config: SchedulerConfig) -> None:
         self.kv = kv
         self.config = config
-        self.batching: Batching = BATCHING[config.batching]()
+        self._max_running = min(config.max_num_seqs, kv.num_slots or config.max_num_seqs)
+        self.batching: Batching = BATCHING[config.batching](
+            self._max_running, config.collect_seconds
+        )
         self.counters = VirtualTokenCounters()
         self.waiting = WaitingQueue(self.counters if config.fair_share else None)
         self.running: list[Request] = []  # by priority, then arrival
@@ -47,8 +51,8 @@ class Scheduler:
         self.ended: list[Request] = []  # in this order, until their owner has taken note
         self.let_go: list[Request] = []  # held, then ended with their batch; until this is told
         self._arrivals = 0
+        self._last_arrival = 0.0
         self._refused: tuple[Request, int] | None = None
-        self._max_running = min(config.max_num_seqs, kv.num_slots or config.max_num_seqs)
 
     @property
     def has_work(self) -> bool:
@@ -64,8 +68,9 @@ class Scheduler:
         """Every request that has a block table."""
         return [*self.running, *self.batching.ended]
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Request, now: float = 0.0) -> None:
         """Queues a request and its followers. The whole pool must hold each (``blocks_needed``)."""
+        self._last_arrival = now
         for each in (request, *request.followers):
             each.arrival = self._arrivals
             self._arrivals += 1
@@ -79,7 +84,7 @@ class Scheduler:
             if request.state is RequestState.RUNNING:
                 self._grow(request)
         schedule = Schedule()
-        if self.batching.admits(self.running):
+        if self.batching.admits(self.running, len(self.waiting), now - self._last_arrival):
             self._admit(now, schedule)
         decoding = self.batching.decoding(self.running)
         schedule.rows.extend([next_rows(request, 1) for request in decoding])
