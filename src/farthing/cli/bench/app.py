@@ -13,6 +13,7 @@ from farthing.cli.bench.options import (
     Contexts,
     OptionalModel,
     Output,
+    PeerModel,
     Rounds,
     Scheme,
     Shape,
@@ -226,15 +227,7 @@ def compare(
             help="llama-bench, or the folder of a llama.cpp build that has it.",
         ),
     ],
-    peer_model: Annotated[
-        str | None,
-        typer.Option(
-            "--peer-model",
-            metavar="FILE",
-            help="GGUF file for llama.cpp; MODEL itself if not given.",
-            show_default=False,
-        ),
-    ] = None,
+    peer_model: PeerModel = None,
     phases: Annotated[
         str | None,
         typer.Option(

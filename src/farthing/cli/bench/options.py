@@ -59,6 +59,15 @@ Output = Annotated[
         show_default=False,
     ),
 ]
+PeerModel = Annotated[
+    str | None,
+    typer.Option(
+        "--peer-model",
+        metavar="FILE",
+        help="GGUF file for llama.cpp; MODEL itself if not given.",
+        show_default=False,
+    ),
+]
 Context = Annotated[
     int, typer.Option("--context", min=0, metavar="TOKENS", help="Tokens a sequence has already.")
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from farthing.cli.bench.options import Output, Rounds
+from farthing.cli.bench.options import Output, PeerModel, Rounds
 from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads, Weights
 
 if TYPE_CHECKING:
@@ -80,15 +80,7 @@ def requests(
             show_default=False,
         ),
     ] = None,
-    peer_model: Annotated[
-        str | None,
-        typer.Option(
-            "--peer-model",
-            metavar="FILE",
-            help="GGUF file for llama.cpp; MODEL itself if not given.",
-            show_default=False,
-        ),
-    ] = None,
+    peer_model: PeerModel = None,
     threads: Threads = None,
     rounds: Rounds = 5,
     kv_cache_dtype: KvCacheDtype = "fp16",
