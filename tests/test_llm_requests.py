@@ -159,6 +159,19 @@ def test_every_way_of_serving_gives_the_same_answers(
     assert not other.engine.scheduler.holders()
 
 
+def test_what_a_contiguous_cache_wastes_is_known(directory: Path) -> None:
+    wastes = {}
+    for kv in ("paged", "contiguous"):
+        llm = LLM(directory, kv=kv, max_model_len=128, kv_cache_tokens=512)
+        (output,) = llm.generate(PROMPT, params(max_tokens=9))
+        length = len(output.prompt_token_ids)
+        stored = [length + i for i in range(8)]  # after each step but the last, which frees all
+        room = [128 if kv == "contiguous" else -(-n // 16) * 16 for n in stored]
+        wastes[kv] = llm.engine.metrics.kv_waste
+        assert wastes[kv] == pytest.approx(1 - sum(stored) / sum(room))
+    assert 0 <= wastes["paged"] < wastes["contiguous"]
+
+
 def test_what_a_request_took_is_known(llm: LLM) -> None:
     outputs = llm.generate([PROMPT, PROMPT * 3], params())
     for output in outputs:

@@ -208,6 +208,17 @@ def test_how_it_is_computed_changes_nothing(
     assert options[0] != "--max-num-seqs" or order == [f"r{i}" for i in range(5)]
 
 
+def test_a_contiguous_cache_tells_its_waste(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path
+) -> None:
+    source = write_lines(tmp_path / "in", many(3))
+    command = ("batch", str(source), str(tmp_path / "out"), "-m", tiny_model, "--kv", "contiguous")
+    result = farthing(*command, "--max-model-len", "256", "--kv-cache-tokens", "1024")
+    waste = re.search(r"([\d.]+)% of the reserved KV cache held nothing", result.stderr)
+    assert waste is not None, result.stderr
+    assert 50 < float(waste[1]) < 100, "prompts of a few tokens, answers of 100, in slots of 256"
+
+
 def test_prefixes_are_kept_from_one_run_to_the_next(
     farthing: CommandLine, tiny_model: str, tmp_path: Path
 ) -> None:

@@ -129,10 +129,11 @@ def batch(
                 run.run(source)
             except StoppedError as stop:
                 stopped = stop
+            kv_waste = llm.engine.metrics.kv_waste
     if json:
-        _write_json(name, run.counts)
+        _write_json(name, run.counts, kv_waste)
     else:
-        dim(summary(run.counts))
+        dim(summary(run.counts, kv_waste if kv == "contiguous" else None))
     if stopped is not None:
         dim(
             f"Stopped by {stopped} after {run.counts.finished:,} of {total:,} lines; "
@@ -165,7 +166,7 @@ def _names(asked: str, llm: LLM, further: list[str]) -> ModelNames:
     )
 
 
-def _write_json(model: str, counts: Counts) -> None:
+def _write_json(model: str, counts: Counts, kv_waste: float) -> None:
     from farthing.cli.terminal import write_json
 
     write_json(
@@ -177,6 +178,7 @@ def _write_json(model: str, counts: Counts) -> None:
             "prompt_tokens": counts.prompt_tokens,
             "cached_tokens": counts.cached_tokens,
             "completion_tokens": counts.completion_tokens,
+            "kv_waste": kv_waste,
             "seconds": counts.seconds,
             "tokens_per_second": counts.tokens_per_second,
         }

@@ -79,8 +79,11 @@ def _speed(counts: Counts) -> str:
     return f" · {counts.tokens_per_second:,.1f} tokens/s{errors}"
 
 
-def summary(counts: Counts) -> str:
-    """What a run came to, in one line."""
+def summary(counts: Counts, kv_waste: float | None) -> str:
+    """What a run came to, in one line.
+
+    ``kv_waste``: share of the reserved KV cache that held nothing, where that is of interest.
+    """
     parts = [
         _counted(counts.answered + counts.errors, "request"),
         _counted(counts.errors, "error"),
@@ -89,6 +92,8 @@ def summary(counts: Counts) -> str:
         f"{counts.seconds:,.1f} s",
         f"{counts.tokens_per_second:,.1f} tokens/s",
     ]
+    if kv_waste is not None:
+        parts.append(f"{kv_waste:.1%} of the reserved KV cache held nothing")
     if counts.earlier:
         parts.insert(2, f"{_counted(counts.earlier, 'line')} from before")
     return " · ".join(parts)

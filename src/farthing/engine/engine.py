@@ -247,6 +247,8 @@ class Engine:
         metrics.num_running = len(scheduler.running)
         metrics.num_waiting = scheduler.num_waiting
         metrics.kv = self.kv.usage(scheduler.holders())
+        metrics.kv_reserved += metrics.kv.reserved_tokens
+        metrics.kv_stored += metrics.kv.stored_tokens
         for request in scheduler.ended:
             metrics.record_end(request, ended)
         scheduler.ended.clear()

@@ -23,11 +23,6 @@ class KvUsage:
     reserved_tokens: int = 0  # that the block tables have room for, each for itself
     stored_tokens: int = 0  # of those, filled
 
-    @property
-    def waste(self) -> float:
-        """Share of the reserved room that holds no token; 0 where nothing is reserved."""
-        return 1 - self.stored_tokens / self.reserved_tokens if self.reserved_tokens else 0.0
-
 
 def table_tokens(holders: Sequence[Request]) -> tuple[int, int]:
     """Tokens that the block tables of ``holders`` have room for, and those stored there."""

@@ -90,6 +90,9 @@ class EngineMetrics:
     preemptions: int = 0
     finished: Counter[FinishReason] = field(default_factory=Counter)
 
+    kv_reserved: int = 0  # tokens that block tables had room for, summed over steps
+    kv_stored: int = 0  # of those, filled
+
     num_running: int = 0
     num_waiting: int = 0
     kv: KvUsage = field(default_factory=KvUsage)
@@ -100,6 +103,11 @@ class EngineMetrics:
     prefill: Histogram = field(default_factory=lambda: Histogram(LONG_BOUNDS))
     decode: Histogram = field(default_factory=lambda: Histogram(LONG_BOUNDS))
     latency: Histogram = field(default_factory=lambda: Histogram(LONG_BOUNDS))
+
+    @property
+    def kv_waste(self) -> float:
+        """Share of the reserved room of the KV cache that held no token, over all steps."""
+        return 1 - self.kv_stored / self.kv_reserved if self.kv_reserved else 0.0
 
     def record_token(self, request: Request, now: float) -> None:
         """A token that ``request`` got in a pass that has ended ``now``."""

@@ -57,7 +57,7 @@ def requests(
             "--load",
             min=1e-3,
             metavar="X",
-            help="Share of the capacity of llama.cpp, or of continuous batching without it: of the "
+            help="Share of the capacity of llama.cpp, or of the first system without it: of the "
             "requests a second that it answers when all come at once.",
         ),
     ] = 0.8,
