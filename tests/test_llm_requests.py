@@ -105,6 +105,22 @@ def test_tenants_share_no_prefix_and_their_answers_are_the_same(llm: LLM) -> Non
     assert mine.outputs == yours.outputs == mine_again.outputs
 
 
+def test_a_prompts_own_arguments_go_before_those_of_the_call(llm: LLM) -> None:
+    llm.generate(PROMPT, params(), cache_salt="me")
+    own = [{"prompt": PROMPT, "cache_salt": "me"}, {"prompt": PROMPT, "cache_salt": "new"}, PROMPT]
+    outputs = llm.generate(own, params(), cache_salt="you")
+    assert [output.metrics.cached_tokens > 0 for output in outputs] == [True, False, False]
+    for key, output in llm.run(enumerate_prompts(own)):
+        assert not isinstance(output, Exception)
+        assert output.outputs == outputs[key].outputs
+    with pytest.raises(InvalidParameterError, match="priority='1' must be a whole number"):
+        llm.generate({"prompt": PROMPT, "priority": "1"}, params())
+
+
+def enumerate_prompts(prompts: Any) -> Any:
+    return ((key, prompt, params()) for key, prompt in enumerate(prompts))
+
+
 def test_the_switch_turns_prefix_caching_off(directory: Path) -> None:
     llm = LLM(directory, enable_prefix_caching=False)
     outputs = [llm.generate(PROMPT, params())[0] for _ in range(2)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -31,8 +29,10 @@ from farthing.llm_arguments import (
     check_request,
     divide,
     is_message,
+    own_arguments,
     params_list,
     prompt_list,
+    token_ids,
 )
 from farthing.models.adapter import open_adapter
 from farthing.program.native import FloatMode, KvDtype
@@ -189,8 +189,8 @@ class LLM:
         """
         items = prompt_list(prompts)
         params = params_list(sampling_params, len(items))
-        encoded = [self._encode(prompt) for prompt in items]
-        return self._run([(*e, p) for e, p in zip(encoded, params, strict=True)], request)
+        encoded = [self._encode(prompt, request) for prompt in items]
+        return self._run([(*e, p) for e, p in zip(encoded, params, strict=True)])
 
     def chat(
         self,
@@ -206,7 +206,7 @@ class LLM:
         conversations = [messages] if not messages or is_message(messages[0]) else messages
         params = params_list(sampling_params, len(conversations))
         encoded = [self.encode_chat(c, **template) for c in conversations]  # type: ignore[arg-type]
-        return self._run([(None, ids, p) for ids, p in zip(encoded, params, strict=True)], request)
+        return self._run([(None, ids, request, p) for ids, p in zip(encoded, params, strict=True)])
 
     def run(
         self,
@@ -229,7 +229,7 @@ class LLM:
             self._loop,
             requests,
             max_in_flight or self.engine.config.scheduler.max_num_seqs,
-            prepare=lambda prompt, params: self._prepare(*self._encode(prompt), params, arguments),
+            prepare=lambda prompt, params: self._prepare(*self._encode(prompt, arguments), params),
             on_pass=on_pass,
         )
 
@@ -240,8 +240,7 @@ class LLM:
         **request: Unpack[RequestArguments],
     ) -> Iterator[StreamChunk]:
         """Completes one prompt chunk by chunk. Closing the iterator aborts the request."""
-        text, ids = self._encode(prompt)
-        return self._stream(text, ids, sampling_params, request)
+        return self._stream(*self._encode(prompt, request), sampling_params)
 
     def chat_stream(
         self,
@@ -252,7 +251,7 @@ class LLM:
         """As :meth:`chat`, chunk by chunk. Closing the iterator aborts the request."""
         request, template = divide(arguments)
         ids = self.encode_chat(messages, **template)
-        return self._stream(None, ids, sampling_params, request)
+        return self._stream(None, ids, request, sampling_params)
 
     def encode_chat(
         self,
@@ -303,36 +302,24 @@ class LLM:
             template = self._given_template = chat_template_of(source, self.tokenizer)
         return template
 
-    def _token_ids(self, given: Any) -> list[int]:
-        try:
-            ids = [operator.index(token) for token in given]
-        except TypeError:
-            raise InvalidParameterError(
-                f"prompt: {reprlib.repr(given)} must be text, a sequence of token ids, or a "
-                "mapping with 'prompt' or 'prompt_token_ids'"
-            ) from None
-        for token in ids:
-            if not 0 <= token < self.config.vocab_size:
-                raise InvalidParameterError(
-                    f"prompt: token id {token} must be from 0 below {self.config.vocab_size}"
-                )
-        return ids
-
-    def _encode(self, prompt: Prompt) -> tuple[str | None, Sequence[int]]:
+    def _encode(
+        self, prompt: Prompt, arguments: RequestArguments
+    ) -> tuple[str | None, Sequence[int], RequestArguments]:
         given: Any = prompt
         if isinstance(prompt, Mapping):
             given = prompt.get("prompt_token_ids")
             given = prompt.get("prompt") if given is None else given
+            arguments = {**arguments, **own_arguments(prompt)}
         if isinstance(given, str):
-            return given, self.tokenizer.encode(given, allow_control=True)
-        return None, self._token_ids(given)
+            return given, self.tokenizer.encode(given, allow_control=True), arguments
+        return None, token_ids(given, self.config.vocab_size), arguments
 
     def _prepare(
         self,
         prompt: str | None,
         ids: Sequence[int],
-        params: SamplingParams,
         arguments: RequestArguments,
+        params: SamplingParams,
     ) -> list[OutputProcessor]:
         self._loop.require_open()
         check_request(arguments)
@@ -349,10 +336,9 @@ class LLM:
 
     def _run(
         self,
-        requests: Sequence[tuple[str | None, Sequence[int], SamplingParams]],
-        arguments: RequestArguments,
+        requests: Sequence[tuple[str | None, Sequence[int], RequestArguments, SamplingParams]],
     ) -> list[RequestOutput]:
-        prepared = [self._prepare(*request, arguments) for request in requests]
+        prepared = [self._prepare(*request) for request in requests]
         try:
             for choices in prepared:
                 self._loop.submit(choices)
@@ -368,15 +354,15 @@ class LLM:
         self,
         prompt: str | None,
         ids: Sequence[int],
-        params: SamplingParams | None,
         arguments: RequestArguments,
+        params: SamplingParams | None,
     ) -> Iterator[StreamChunk]:
         if params is not None and params.prompt_logprobs is not None:
             raise InvalidParameterError(
                 f"prompt_logprobs={params.prompt_logprobs}: a stream has no place for them; "
                 "generate and chat do"
             )
-        return self._chunks(self._prepare(prompt, ids, params or SamplingParams(), arguments))
+        return self._chunks(self._prepare(prompt, ids, arguments, params or SamplingParams()))
 
     def _chunks(self, choices: Sequence[OutputProcessor]) -> Iterator[StreamChunk]:
         self._loop.submit(choices)

@@ -12,7 +12,10 @@ from farthing.errors import InvalidParameterError
 from farthing.sampling.params import SamplingParams
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
-"""Text, token ids, or ``{"prompt": text}`` / ``{"prompt_token_ids": ids}`` as in vLLM."""
+"""Text, token ids, or ``{"prompt": text}`` / ``{"prompt_token_ids": ids}`` as in vLLM.
+
+Such a mapping may have :class:`RequestArguments` of its own, which go before those of the call.
+"""
 
 Message = Mapping[str, Any]
 """``{"role": "user", "content": text}``."""
@@ -44,6 +47,29 @@ class ChatArguments(RequestArguments, total=False):
     """Whether the beginning of an answer follows; by default, unless a message is continued."""
     continue_final_message: bool
     """Leave the last message open, so that the answer goes on with it."""
+
+
+def token_ids(given: Any, vocab_size: int) -> list[int]:
+    """A prompt's ids; raises :class:`InvalidParameterError` for what are none below the size."""
+    try:
+        ids = [operator.index(token) for token in given]
+    except TypeError:
+        raise InvalidParameterError(
+            f"prompt: {reprlib.repr(given)} must be text, a sequence of token ids, or a "
+            "mapping with 'prompt' or 'prompt_token_ids'"
+        ) from None
+    for token in ids:
+        if not 0 <= token < vocab_size:
+            raise InvalidParameterError(
+                f"prompt: token id {token} must be from 0 below {vocab_size}"
+            )
+    return ids
+
+
+def own_arguments(prompt: Mapping[str, Any]) -> RequestArguments:
+    """What a prompt's mapping says of how it is served."""
+    names = RequestArguments.__annotations__
+    return {name: prompt[name] for name in names if name in prompt}  # type: ignore[return-value]
 
 
 def divide(arguments: ChatArguments) -> tuple[RequestArguments, dict[str, Any]]:

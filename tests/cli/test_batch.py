@@ -208,6 +208,23 @@ def test_how_it_is_computed_changes_nothing(
     assert options[0] != "--max-num-seqs" or order == [f"r{i}" for i in range(5)]
 
 
+def test_lines_share_what_was_read_only_with_those_of_their_salt(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path
+) -> None:
+    prompt = "a prompt that is long enough to fill a block and more " * 2
+    salts = ["me", "you", "me", None]
+    lines = [
+        completion(f"r{i}", prompt, max_tokens=1, user=f"u{i}", priority=i, cache_salt=salt)
+        for i, salt in enumerate(salts)
+    ]
+    source = write_lines(tmp_path / "in", lines)
+    command = ("batch", str(source), str(tmp_path / "out"), "-m", tiny_model, "--max-num-seqs", "1")
+    assert farthing(*command).returncode == 0
+    usages = {r["custom_id"]: r["response"]["body"]["usage"] for r in read_output(tmp_path / "out")}
+    cached = {name: u["prompt_tokens_details"]["cached_tokens"] for name, u in usages.items()}
+    assert [cached[f"r{i}"] > 0 for i in range(4)] == [False, False, True, False]
+
+
 def test_a_contiguous_cache_tells_its_waste(
     farthing: CommandLine, tiny_model: str, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from farthing.sampling.params import SamplingParams
 if TYPE_CHECKING:
     from farthing.engine.outputs import RequestOutput
     from farthing.llm import LLM
+    from farthing.llm_arguments import Prompt
 
 MAX_UNKNOWN_FIELDS = 20
 """Names of unknown fields that are told of."""
@@ -114,16 +115,14 @@ class BatchRun:
         finally:
             self.counts.tokens_in_flight = 0  # what is unfinished is given up
 
-    def _prompts(
-        self, path: Path
-    ) -> Iterator[tuple[tuple[_Pending, int], list[int], SamplingParams]]:
+    def _prompts(self, path: Path) -> Iterator[tuple[tuple[_Pending, int], Prompt, SamplingParams]]:
         for line in read_lines(path):
             pending = self._begin(line)
             if pending is None:
                 self._watch(self.counts)
                 continue
-            for index, prompt in enumerate(pending.job.prompts):
-                yield (pending, index), prompt, pending.job.params
+            for index in range(len(pending.job.prompts)):
+                yield (pending, index), pending.job.prompt(index), pending.job.params
 
     def _begin(self, line: Line) -> _Pending | None:
         """The line made ready for the engine; None if there is nothing to do for it."""

@@ -33,6 +33,17 @@ class Job:
     prompts: tuple[list[int], ...]
     texts: tuple[str | list[int], ...] = ()  # a completion's prompts as they were given
 
+    def prompt(self, index: int) -> dict[str, Any]:
+        """One of its prompts as :class:`LLM` takes it, with how the body wants it served."""
+        request = self.request
+        served = {
+            "user": request.user,
+            "priority": request.priority,
+            "cache_salt": request.cache_salt,
+        }
+        given = {name: value for name, value in served.items() if value is not None}
+        return {"prompt_token_ids": self.prompts[index], **given}
+
     def response(self, outputs: Sequence[RequestOutput], llm: LLM) -> dict[str, Any]:
         """The body of the response, given the result of each prompt. Raises RequestError."""
         if isinstance(self.request, ChatRequest):

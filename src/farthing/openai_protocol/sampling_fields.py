@@ -42,7 +42,7 @@ _WITHOUT_EFFECT = frozenset(
     {
         *("include_reasoning", "metadata", "parallel_tool_calls", "prediction", "prompt_cache_key"),
         *("request_id", "safety_identifier", "service_tier", "spaces_between_special_tokens"),
-        *("store", "stream_interval", "user", "verbosity"),
+        *("store", "stream_interval", "verbosity"),
         *(name for name, _ in _NOT_SERVED),
     }
 )
@@ -74,6 +74,7 @@ class SamplingFields(Strict):
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    user: str | None = None
     priority: int | None = None
     cache_salt: str | None = None
     return_token_ids: bool | None = None
