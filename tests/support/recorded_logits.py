@@ -50,7 +50,7 @@ class Recorder:
         self.executor = executor
         self.every_row = every_row
         self.rows: dict[str, Rows] = {}  # by request id
-        self.names: list[str] = []  # of the sequences of the next pass
+        self.names: list[str] = []  # of the sequences of the next pass; "": of no interest
         self.before: Callable[[], None] = lambda: None
         self.passes = 0
 
@@ -76,7 +76,8 @@ class Recorder:
             assert token == (int(logits.argmax()) if np.isfinite(logits).all() else -1)
         owners = np.searchsorted(batch.row_offsets, rows, side="right") - 1
         for i, (row, owner) in enumerate(zip(rows.tolist(), owners.tolist(), strict=True)):
-            self._keep(self.names[owner], int(batch.positions[row]), output.logits[i])
+            if name := self.names[owner]:
+                self._keep(name, int(batch.positions[row]), output.logits[i])
         return replace(output, logits=output.logits[:asked])
 
     def _keep(self, name: str, position: int, logits: NDArray[np.floating]) -> None:
@@ -110,7 +111,9 @@ class RecordingRunner(Runner):
         self.num_copies += len(step.copies)
         if self.drop_copies:
             step = replace(step, copies=[])
-        self.executor.names = [rows.request.request_id for rows in step.rows]
+        self.executor.names = [
+            "" if rows.discarded else rows.request.request_id for rows in step.rows
+        ]
         self.num_rows += sum(rows.num_tokens for rows in step.rows)
         self.last = step
         draws = super().run(step)
