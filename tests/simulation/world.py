@@ -205,7 +205,7 @@ class World:
             request = watched.request
             if request.deadline is not None and request.deadline <= started:
                 assert broken_off, "a deadline has passed and nobody is told"
-                assert request.finish_reason == "timeout"
+                assert request.finish_reason == "timeout" or request in scheduler.let_go
             if request.state is _FINISHED and not broken_off:
                 assert request in scheduler.let_go, "a request has ended and nobody is told"
         assert runner.last is not None or not self.engine.has_work, "work is left, nothing computed"
