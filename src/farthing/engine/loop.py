@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from farthing.engine.engine import Engine, TokenEvent
+from farthing.engine.interrupts import InterruptsHeld
 from farthing.engine.output_processor import OutputProcessor
 from farthing.engine.outputs import StreamChunk
 from farthing.errors import FarthingError
@@ -17,7 +18,8 @@ from farthing.errors import FarthingError
 class EngineLoop:
     """Shares one engine among callers in any number of threads.
 
-    ``clock`` gives seconds and never goes back.
+    ``clock`` gives seconds and never goes back. Ctrl-C acts between two passes: whoever is
+    interrupted leaves an engine that others go on with.
     """
 
     NAP = 0.002
@@ -51,7 +53,7 @@ class EngineLoop:
                 return False
             self._closed = True  # before the lock: who has it would go on and on
             try:
-                with self._lock:
+                with self._lock, InterruptsHeld():
                     self._end_all()
             finally:
                 self._ended.set()
@@ -78,7 +80,7 @@ class EngineLoop:
 
     def submit(self, choices: Sequence[OutputProcessor]) -> None:
         """Queues the choices of one prompt."""
-        with self._lock:
+        with self._lock, InterruptsHeld():
             self.require_open()
             for processor in choices:
                 self._processors[processor.request.request_id] = processor
@@ -103,10 +105,10 @@ class EngineLoop:
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
-        """The lock, for which who closes is let through."""
+        """The lock, for which who closes is let through; Ctrl-C waits until it is left."""
         if self._closed:
             self._ended.wait()
-        with self._lock:
+        with self._lock, InterruptsHeld():
             yield
 
     def _step(self) -> None:
@@ -139,13 +141,14 @@ class EngineLoop:
         The garbage collector may close a stream in the middle of this thread's own step, so the
         engine is told only between steps.
         """
-        self._left.extend(choices)
-        if self._lock.acquire(blocking=False):
-            try:
-                if not self._stepping:
-                    self._drop_left()
-            finally:
-                self._lock.release()
+        with InterruptsHeld():
+            self._left.extend(choices)
+            if self._lock.acquire(blocking=False):
+                try:
+                    if not self._stepping:
+                        self._drop_left()
+                finally:
+                    self._lock.release()
 
     def _drop_left(self) -> None:
         while self._left:
