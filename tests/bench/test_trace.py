@@ -33,12 +33,23 @@ def test_lists_and_lines_are_read(tmp_path: Path) -> None:
     assert read_trace(path) == expected
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_separators_of_lines_within_a_prompt_end_no_line(separator: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    prompt = f"One{separator}two"
+    line = json.dumps({**ONE, "prompt": prompt}, ensure_ascii=False)
+    path.write_bytes(f"{line}\r\n{line}".encode())
+    assert read_trace(path) == [TraceRequest(prompt, 3, True)] * 2
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "has no requests"),
         ("[]", "has no requests"),
-        ("{", "Expecting property name"),
+        ("{", "line 1: Expecting property name"),
+        (f"{json.dumps(ONE)}\n\n{{", "line 3: Expecting property name"),
+        ("[" * 100_000, "nested too deep"),
         ("[1]", "request 0 must have a prompt"),
         (json.dumps([ONE, {**ONE, "prompt": ""}]), "request 1 must have a prompt"),
         (json.dumps([{**ONE, "max_tokens": 0}]), "request 0"),
@@ -51,6 +62,13 @@ def test_what_is_no_trace_is_refused(text: str, problem: str, tmp_path: Path) ->
     path = tmp_path / "trace.json"
     path.write_text(text)
     with pytest.raises(InvalidParameterError, match=f"--trace {path}: .*{problem}"):
+        read_trace(path)
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(b'[{"prompt": "\xff"}]')
+    with pytest.raises(InvalidParameterError, match="byte 13 is not UTF-8"):
         read_trace(path)
 
 

@@ -31,9 +31,16 @@ def read_trace(path: Path) -> list[TraceRequest]:
 
     Raises :class:`InvalidParameterError` naming what is wrong, ``OSError`` if it cannot be read.
     """
-    text = path.read_text(encoding="utf-8")
+    data = path.read_bytes()
     try:
+        text = data.decode()
         items = json.loads(text) if text.lstrip().startswith("[") else _lines(text)
+    except UnicodeDecodeError as error:
+        raise InvalidParameterError(
+            f"--trace {path}: byte {error.start} is not UTF-8; requests must be JSON in UTF-8"
+        ) from None
+    except RecursionError:
+        raise InvalidParameterError(f"--trace {path}: its JSON is nested too deep") from None
     except ValueError as error:
         raise InvalidParameterError(f"--trace {path}: {error}") from None
     if not items:
@@ -42,7 +49,14 @@ def read_trace(path: Path) -> list[TraceRequest]:
 
 
 def _lines(text: str) -> list[Any]:
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    items = []
+    for number, line in enumerate(text.split("\n"), 1):  # others may stand within a string of JSON
+        if line.strip():
+            try:
+                items.append(json.loads(line))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None
+    return items
 
 
 def _request(path: Path, number: int, item: Any) -> TraceRequest:
