@@ -111,7 +111,7 @@ class JsonCursor:
                 self.fail(self._not_text("a key and a colon are expected"))
             key = self._text(match, 1)
             if key in keys:
-                self.fail(f"a duplicate key {key[:80]!r}", match.start(1) - 1)
+                self.fail(f"has a duplicate key {key[:80]!r}", match.start(1) - 1)
             if isinstance(keys, set):
                 keys.add(key)
             self._spend(_MEMBER)
@@ -201,7 +201,7 @@ class JsonCursor:
         """The string whose plain beginning and rest from the first escape on are two groups."""
         start, end = match.start(group), match.end(group + 1)
         if end - start > MAX_STRING:
-            self.fail(f"a string of {end - start} bytes, more than {MAX_STRING}", start - 1)
+            self.fail(f"has a string of {end - start} bytes, more than {MAX_STRING}", start - 1)
         try:
             if match.end(group) == end:
                 text = str(match[group], "utf-8")
@@ -226,13 +226,13 @@ class JsonCursor:
             at = start - 1 + len(quoted[: error.pos].encode())
             self.fail(f"is not JSON ({error.msg})", at)
         except UnicodeEncodeError:
-            self.fail("a string with a lone surrogate, which is not Unicode", start - 1)
+            self.fail("has a string with a lone surrogate, which is not Unicode", start - 1)
         return text
 
     def _number(self, match: re.Match[bytes]) -> int | float:
         start, end = match.span(3)
         if end - start > MAX_NUMBER:
-            self.fail(f"a number of {end - start} characters, more than {MAX_NUMBER}", start)
+            self.fail(f"has a number of {end - start} characters, more than {MAX_NUMBER}", start)
         self._spend(_NUMBER)
         self.at = end
         if not match[4]:
