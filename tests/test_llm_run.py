@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from farthing import LLM, RequestOutput, SamplingParams
+from farthing.engine import in_flight
+from farthing.engine.output_processor import OutputProcessor
 from farthing.errors import ContextLengthError, InvalidParameterError
 from support.tiny_models import make_tiny_model
 
@@ -145,4 +147,25 @@ def test_closing_it_and_a_failing_source_leave_nothing_behind(llm: LLM) -> None:
 
     with pytest.raises(OSError, match="gone"):
         list(llm.run(broken()))
+    assert at_rest(llm)
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 2.5])
+def test_a_run_of_no_request_at_a_time_is_refused(llm: LLM, most: int) -> None:
+    with pytest.raises(InvalidParameterError, match=f"max_in_flight={most}"):
+        llm.run(items(1), max_in_flight=most)
+
+
+def test_no_result_is_lost_when_another_thread_makes_a_pass(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = in_flight._finished
+
+    def asked_and_passed(choices: list[OutputProcessor]) -> bool:
+        answer = asked(choices)
+        llm._loop.step()  # as another thread may, right after the question
+        return answer
+
+    monkeypatch.setattr(in_flight, "_finished", asked_and_passed)
+    assert sorted(key for key, _ in llm.run(items(9), max_in_flight=3)) == list(range(9))
     assert at_rest(llm)

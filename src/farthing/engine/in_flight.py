@@ -45,17 +45,19 @@ def run_in_flight(
                 continue
             if not any(_finished(choices) for _, choices in flying):  # another thread's passes
                 loop.step()
-            done = [entry for entry in flying if _finished(entry[1])]
-            flying = [entry for entry in flying if not _finished(entry[1])]
+            done: list[tuple[K, list[OutputProcessor]]] = []
+            left: list[tuple[K, list[OutputProcessor]]] = []
+            for entry in flying:  # each is asked once: another thread's pass may end it meanwhile
+                (done if _finished(entry[1]) else left).append(entry)
             for _, choices in done:
                 loop.forget(choices)
+            flying = left
             for key, choices in done:
                 yield key, request_output(choices)
             if on_pass is not None:
                 on_pass(sum(len(c.request.output_token_ids) for _, cs in flying for c in cs))
     finally:
-        for _, choices in flying:
-            loop.forget(choices)
+        loop.forget([processor for _, choices in flying for processor in choices])
 
 
 def _finished(choices: list[OutputProcessor]) -> bool:
