@@ -263,3 +263,15 @@ def test_a_contiguous_cache_without_room_for_one_slot_is_refused(directory: Path
         ContiguousKv(num_blocks=7, max_model_len=128)
     llm = LLM(directory, kv="contiguous", max_model_len=128, kv_cache_tokens=300)
     assert llm.engine.kv.num_slots == 2
+
+
+@pytest.mark.parametrize("fair_share", [True, False])
+def test_fair_share_between_users_can_be_switched_off(directory: Path, fair_share: bool) -> None:
+    llm = LLM(directory, max_num_seqs=1, fair_share=fair_share)
+    flood = [llm.stream(PROMPT, params(), user="flood") for _ in range(3)]
+    other = llm.stream(PROMPT, params(max_tokens=1), user="other")
+    for stream in (*flood, other):
+        next(stream)  # queued, in this order
+    before = llm.engine.metrics.finished["length"]
+    list(other)
+    assert llm.engine.metrics.finished["length"] - before == (2 if fair_share else 4)

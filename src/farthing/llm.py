@@ -64,7 +64,9 @@ class LLM:
     What prompts have in common is computed once and kept while there is room
     (``enable_prefix_caching``). ``batching="static"`` and ``kv="contiguous"`` serve as was done
     before continuous batching and paging, for comparison: batches that end together, and a cache
-    that reserves the longest context for each of ``max_num_seqs``.
+    in which each sequence reserves the longest context. So many of those as ``kv_cache_tokens``
+    has room for run at a time: by default one. ``fair_share=False`` serves requests of one priority
+    in order of arrival, whoever their users are.
 
     Calls from several threads are safe; their requests share the passes.
 
@@ -88,6 +90,7 @@ class LLM:
         prefix_cache_bytes: int | None = None,
         batching: BatchingName = "continuous",
         kv: KvName = "paged",
+        fair_share: bool = True,
         kv_cache_dtype: KvDtype = "fp16",
         max_model_len: int | None = None,
         num_threads: int | None = None,
@@ -136,6 +139,7 @@ class LLM:
                     max_num_seqs=min(max_num_seqs, max_num_batched_tokens),
                     max_num_batched_tokens=max_num_batched_tokens,
                     batching=batching,
+                    fair_share=fair_share,
                     use_cache=use_cache,
                 ),
                 kv=kv,
@@ -225,6 +229,7 @@ class LLM:
         iterator does; the unfinished are aborted. ``arguments``: see :class:`RequestArguments`; the
         same for all.
         """
+        check_counts(max_in_flight=max_in_flight)
         return run_in_flight(
             self._loop,
             requests,
@@ -339,6 +344,7 @@ class LLM:
         requests: Sequence[tuple[str | None, Sequence[int], RequestArguments, SamplingParams]],
     ) -> list[RequestOutput]:
         prepared = [self._prepare(*request) for request in requests]
+        everything = [processor for choices in prepared for processor in choices]
         try:
             for choices in prepared:
                 self._loop.submit(choices)
@@ -347,8 +353,7 @@ class LLM:
                     self._loop.step()
             return [request_output(choices) for choices in prepared]
         finally:
-            for choices in prepared:
-                self._loop.forget(choices)
+            self._loop.forget(everything)
 
     def _stream(
         self,

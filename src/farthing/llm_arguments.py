@@ -127,6 +127,7 @@ MOST = {
     "max_model_len": 1 << 30,
     "num_threads": 1024,
     "max_num_seqs": 4096,
+    "max_in_flight": 1 << 30,
     "max_num_batched_tokens": 8192,
     "kv_cache_tokens": 1 << 40,
     "kv_cache_memory_bytes": 1 << 50,
