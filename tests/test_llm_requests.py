@@ -74,6 +74,19 @@ def test_a_stream_tells_its_choices_apart(llm: LLM) -> None:
         assert [chunk.finish_reason for chunk in mine] == [None] * 9 + ["length"]
 
 
+@pytest.mark.parametrize("batching", ["continuous", "static"])
+def test_a_stream_tells_the_end_of_each_choice_once(directory: Path, batching: Any) -> None:
+    llm = LLM(directory, batching=batching, kv_cache_tokens=1024)
+    (whole,) = llm.generate(PROMPT, params(n=4, max_tokens=30))
+    stop = whole.outputs[2].text[4:6]  # so that they end at different times
+    (expected,) = llm.generate(PROMPT, params(n=4, max_tokens=30, stop=stop))
+    assert len({len(choice.token_ids) for choice in expected.outputs}) > 1
+    chunks = list(llm.stream(PROMPT, params(n=4, max_tokens=30, stop=stop)))
+    for choice in expected.outputs:
+        ends = [c for c in chunks if c.index == choice.index and c.finish_reason is not None]
+        assert [end.finish_reason for end in ends] == [choice.finish_reason]
+
+
 def test_a_stream_of_choices_left_early_leaves_nothing(llm: LLM) -> None:
     stream = llm.stream(PROMPT, params(n=4, max_tokens=50))
     for _ in range(6):

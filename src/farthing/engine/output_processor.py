@@ -37,6 +37,7 @@ class OutputProcessor:
         )
         self._text: list[str] = []
         self._pending: list[StreamChunk] = []
+        self._end_taken = False
 
     def process(self, event: TokenEvent) -> str | None:
         """Takes one event; returns the stop string that the text has reached, if any."""
@@ -72,14 +73,15 @@ class OutputProcessor:
         return self._stops.matched
 
     def take(self) -> list[StreamChunk]:
-        """Chunks since the last call; the last of a finished request carries its end.
+        """Chunks since the last call; the last of a finished request carries its end, once.
 
         Raises the request's error, if it ended with one.
         """
         if self.error is not None:
             raise self.error
         pending, self._pending = self._pending, []
-        if self.request.finished:
+        if self.request.finished and not self._end_taken:
+            self._end_taken = True
             index = self.request.choice
             tail = pending.pop() if pending else StreamChunk("", [], index=index)
             metrics = metrics_of(self.request)
