@@ -229,6 +229,8 @@ def test_what_a_request_took_is_known(llm: LLM) -> None:
         ({"timeout": 0}, "timeout=0 must be a number of seconds above 0"),
         ({"timeout": float("nan")}, "timeout=nan must be"),
         ({"timeout": "5"}, "timeout='5' must be"),
+        ({"timeout": float("inf")}, "timeout=inf must be"),
+        ({"timeout": 10**400}, "timeout=1000.*000 must be"),
     ],
 )
 def test_bad_arguments_of_a_request_are_named(
@@ -288,3 +290,17 @@ def test_fair_share_between_users_can_be_switched_off(directory: Path, fair_shar
     before = llm.engine.metrics.finished["length"]
     list(other)
     assert llm.engine.metrics.finished["length"] - before == (2 if fair_share else 4)
+
+
+def test_an_argument_that_nobody_knows_is_refused(llm: LLM) -> None:
+    expected = (
+        "unexpected keyword argument 'cache_sallt'; a request may have user, priority, cache_salt"
+    )
+    misspelt: Any = {"cache_sallt": "tenant"}
+    with pytest.raises(TypeError, match=expected):
+        llm.generate(PROMPT, params(), **misspelt)
+    with pytest.raises(TypeError, match=expected):
+        llm.stream(PROMPT, params(), **misspelt)
+    with pytest.raises(TypeError, match=expected):
+        llm.run([(0, PROMPT, params())], **misspelt)
+    assert not llm.engine.has_work

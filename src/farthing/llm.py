@@ -230,6 +230,7 @@ class LLM:
         same for all.
         """
         check_counts(max_in_flight=max_in_flight)
+        check_request(arguments)
         return run_in_flight(
             self._loop,
             requests,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import reprlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -152,7 +152,14 @@ def check_names(name: str, value: object, allowed: Iterable[str]) -> None:
 
 
 def check_request(arguments: RequestArguments) -> None:
-    """Raises :class:`InvalidParameterError` naming what is not as it must be."""
+    """Raises :class:`InvalidParameterError` naming what is not as it must be.
+
+    And :class:`TypeError` for a name that says nothing, as Python does for arguments of its own.
+    """
+    for name in arguments:
+        if name not in RequestArguments.__annotations__:
+            allowed = ", ".join(RequestArguments.__annotations__)
+            raise TypeError(f"unexpected keyword argument {name!r}; a request may have {allowed}")
     user, salt = arguments.get("user", ""), arguments.get("cache_salt")
     if not isinstance(user, str):
         raise InvalidParameterError(f"user={reprlib.repr(user)} must be text")
@@ -165,7 +172,7 @@ def check_request(arguments: RequestArguments) -> None:
         )
     timeout = arguments.get("timeout")
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if timeout is not None and not (number and 0 < timeout < math.inf):
+    if timeout is not None and not (number and 0 < timeout <= sys.float_info.max):
         raise InvalidParameterError(
             f"timeout={reprlib.repr(timeout)} must be a number of seconds above 0, or None"
         )
