@@ -126,6 +126,8 @@ def test_a_prompts_own_arguments_go_before_those_of_the_call(llm: LLM) -> None:
     for key, output in llm.run(enumerate_prompts(own)):
         assert not isinstance(output, Exception)
         assert output.outputs == outputs[key].outputs
+    with pytest.raises(InvalidParameterError, match="the key 'cache_sallt' says nothing"):
+        llm.generate({"prompt": PROMPT, "cache_sallt": "me"}, params())
     with pytest.raises(InvalidParameterError, match="priority='1' must be a whole number"):
         llm.generate({"prompt": PROMPT, "priority": "1"}, params())
 

@@ -67,8 +67,17 @@ def token_ids(given: Any, vocab_size: int) -> list[int]:
 
 
 def own_arguments(prompt: Mapping[str, Any]) -> RequestArguments:
-    """What a prompt's mapping says of how it is served."""
+    """What a prompt's mapping says of how it is served.
+
+    Raises :class:`InvalidParameterError` for a key that nobody reads.
+    """
     names = RequestArguments.__annotations__
+    for key in prompt:
+        if key not in names and key not in ("prompt", "prompt_token_ids"):
+            allowed = ", ".join(("prompt", "prompt_token_ids", *names))
+            raise InvalidParameterError(
+                f"prompt: the key {reprlib.repr(key)} says nothing; there are {allowed}"
+            )
     return {name: prompt[name] for name in names if name in prompt}  # type: ignore[return-value]
 
 

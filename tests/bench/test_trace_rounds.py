@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farthing import LLM
+from farthing import LLM, SamplingParams
 from farthing.bench.llama_server import LlamaServer, play_on_server, server_system
 from farthing.bench.records import Record
 from farthing.bench.trace import RequestTimes, TraceRequest, all_at_once, poisson
@@ -42,6 +42,18 @@ def test_every_policy_answers_the_whole_trace(llm: LLM, name: str) -> None:
         assert 0 <= extra["kv_waste"] < 1
     assert not llm.engine.has_work
     assert llm.engine.metrics.steps == 0, "its own engine is not touched"
+
+
+def test_the_models_own_answers_are_the_same_afterwards(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    llm = LLM(make_tiny_model("qwen2", tmp_path_factory.mktemp("own")), kv_cache_tokens=512)
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, logprobs=1)
+    prompt = "a prompt of its own that fills a block or two of the cache, and then some more"
+    before = llm.generate(prompt, params)[0].outputs
+    (system,) = engine_systems(llm, ["continuous"], 8, 64, None)
+    system.play(TRACE, all_at_once(12))
+    assert llm.generate(prompt, params)[0].outputs == before
 
 
 def test_a_static_batch_returns_together_and_wastes_steps(llm: LLM) -> None:

@@ -82,6 +82,8 @@ def play_on_engine(
     room of the cache that held no token.
     """
     old = llm.engine
+    if old.prefix_cache is not None:
+        old.prefix_cache.clear()  # its blocks will be written
     engine = Engine(
         llm.runner,
         config,

@@ -79,12 +79,13 @@ class EngineLoop:
         return self._clock()
 
     def submit(self, choices: Sequence[OutputProcessor]) -> None:
-        """Queues the choices of one prompt."""
+        """Queues the choices of one prompt, which arrive now: a pass of others may have to end."""
+        arrived = self._clock()
         with self._lock, InterruptsHeld():
             self.require_open()
             for processor in choices:
                 self._processors[processor.request.request_id] = processor
-            self.engine.add_request(choices[0].request, self._clock())
+            self.engine.add_request(choices[0].request, arrived)
 
     def step(self) -> None:
         """One pass, for all."""
