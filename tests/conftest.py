@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,14 @@ _TEST_MODELS = os.environ.get(
     "FARTHING_TEST_MODELS", str(Path("~/.cache/farthing-test-models").expanduser())
 )
 os.environ.setdefault("FARTHING_MODEL_PATH", _TEST_MODELS)
+
+
+@pytest.fixture
+def others_garbage() -> Iterator[None]:
+    """Leaves it alone while a test times itself: going through it may take most of a second."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

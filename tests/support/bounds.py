@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,12 @@ def forget_peak() -> None:
 def bounded() -> Iterator[None]:
     """Under 2 seconds of work and under 64 MiB above what is resident now."""
     forget_peak()
-    before, start = resident("VmRSS"), time.process_time()
-    yield
-    assert time.process_time() - start < SECONDS
+    gc.disable()  # going through what other tests have left takes most of a second
+    try:
+        before, start = resident("VmRSS"), time.process_time()
+        yield
+        took = time.process_time() - start
+    finally:
+        gc.enable()
+    assert took < SECONDS
     assert resident("VmHWM") - before < MEMORY

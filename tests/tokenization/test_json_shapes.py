@@ -25,6 +25,8 @@ from tokenizers import Tokenizer as Library
 from farthing.errors import InvalidParameterError
 from farthing.tokenization import IncrementalDetokenizer, Tokenizer
 
+pytestmark = pytest.mark.usefixtures("others_garbage")
+
 BYTES = [f"<0x{i:02X}>" for i in range(256)]
 SPECIAL = ["<unk>", "<s>", "</s>"]
 SPACED = [

@@ -13,6 +13,8 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from farthing.tokenization import pretokenization
 from farthing.tokenization.pattern_limits import MAX_LENGTH, PatternError, check_pattern
 
+pytestmark = pytest.mark.usefixtures("others_garbage")
+
 PUBLISHED = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"

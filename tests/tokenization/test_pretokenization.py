@@ -15,6 +15,8 @@ from farthing.errors import ModelFormatError
 from farthing.tokenization import Tokenizer
 from farthing.tokenization.pretokenization import PRE_TOKENIZATIONS, UNNAMED, install
 
+pytestmark = pytest.mark.usefixtures("others_garbage")
+
 SAME = {
     "llama3": "llama-bpe",
     "llama-v3": "llama-bpe",

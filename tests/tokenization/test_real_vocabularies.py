@@ -23,7 +23,11 @@ from farthing.tokenization import GgufVocabulary, IncrementalDetokenizer, Tokeni
 from support.published_patterns import LLAMA3
 from support.sentencepiece_model import model_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.usefixtures("others_garbage"),
+]
 
 MANY = 100_000
 SENTENCEPIECE = ("llama-spm", "phi-3", "baichuan", "gemma-3")

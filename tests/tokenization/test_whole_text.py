@@ -15,6 +15,8 @@ from tokenizers import Tokenizer as Library
 from farthing.errors import ModelFormatError
 from farthing.tokenization import GgufVocabulary, IncrementalDetokenizer, Tokenizer
 
+pytestmark = pytest.mark.usefixtures("others_garbage")
+
 CONTROL = ("<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>")
 SHOWN = ("<|tool_call>", "<tool_call|>", '<|"|>')  # user-defined in files, special in the original
 BYTES = tuple(f"<0x{i:02X}>" for i in range(256))

@@ -12,6 +12,8 @@ from farthing.errors import ModelFormatError
 from farthing.models.adapter.name_patterns import MAX_EXPRESSIONS, NamePatterns
 from farthing.models.checkpoint.fields import Fields
 
+pytestmark = pytest.mark.usefixtures("others_garbage")
+
 NAMES = [
     f"model.layers.{layer}.{module}_proj"
     for layer in (0, 1, 2, 10, 11, 21)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import pytest
 from farthing.errors import ChatTemplateError
 from farthing.tokenization import ChatTemplate, Segment
 from farthing.tokenization.sandbox import budget
+
+pytestmark = pytest.mark.usefixtures("others_garbage")
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 
@@ -165,15 +166,10 @@ ESCAPES = [
 
 
 def assert_error_within(seconds: float, source: str) -> None:
-    gc.disable()  # or the objects of all tests before this one are gone through meanwhile
-    try:
-        started = time.thread_time()
-        with pytest.raises(ChatTemplateError) as caught:
-            attack(source)
-        took = time.thread_time() - started
-    finally:
-        gc.enable()
-    assert took < seconds
+    started = time.thread_time()
+    with pytest.raises(ChatTemplateError) as caught:
+        attack(source)
+    assert time.thread_time() - started < seconds
     assert len(str(caught.value)) < 400
     assert attack("{{ messages[0].content }}") == "hello"
 
