@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack, get_args
 from farthing.catalog import DEFAULT_MODEL, resolve
 from farthing.config import ModelConfig
 from farthing.engine.batching import BATCHING, BatchingName
-from farthing.engine.engine import Engine, EngineConfig, KvName
+from farthing.engine.engine import Engine, EngineConfig, KvName, caches_prefixes
 from farthing.engine.in_flight import run_in_flight
 from farthing.engine.loop import EngineLoop
 from farthing.engine.model_loader import LoadedModel, LoadOptions, load_model
@@ -111,8 +111,9 @@ class LLM:
         )
         check_names("batching", batching, BATCHING)
         check_names("kv", kv, get_args(KvName))
-        caches = use_cache and enable_prefix_caching and kv == "paged"
-        check_prefix_folder(prefix_cache, caches=caches)
+        check_prefix_folder(
+            prefix_cache, caches=caches_prefixes(kv, enable_prefix_caching, use_cache)
+        )
         with FloatMode():
             opened = None if adapter is None else open_adapter(Path(adapter))
         options = LoadOptions(

@@ -13,7 +13,6 @@ from farthing.bench.trace import (
     RequestTimes,
     TraceRequest,
     all_at_once,
-    percentile,
     poisson,
     read_trace,
     summarize,
@@ -81,13 +80,6 @@ def test_poisson_arrivals_have_the_rate_and_the_spread_and_follow_the_seed() -> 
     assert statistics.stdev(gaps) == pytest.approx(0.25, rel=10 / 20_000**0.5)
     assert arrivals == poisson(20_000, 4.0, seed=1) != poisson(20_000, 4.0, seed=2)
     assert all_at_once(3) == [0, 0, 0]
-
-
-def test_percentiles_are_numpys() -> None:
-    values = list(np.random.default_rng(2).lognormal(size=37))
-    for percent in (0, 5, 50, 95, 99, 100):
-        assert percentile(values, percent) == pytest.approx(np.percentile(values, percent))
-    assert percentile([3.0], 95) == 3.0
 
 
 def test_a_summary_is_what_users_saw() -> None:

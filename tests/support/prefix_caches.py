@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farthing.engine.block_pool import BLOCK_TOKENS, BlockPool
-from farthing.engine.prefix_cache import CachedBlock, PrefixCache
+from farthing.engine.prefix_cache import CachedBlock, PrefixCache, salt_of
 from farthing.engine.prefix_file import HEADER, RECORD, read_prefix_file, write_prefix_file
 from farthing.program.native import KvCache, KvDtype
 
 KEY = bytes(range(32))
 VOCABULARY = 1000
 LAYERS, KV_HEADS, HEAD_DIM = 2, 2, 16
+TENANT = salt_of("one tenant")
+OTHER = salt_of("another")
 HEADER_FIELDS = ("magic", "version", "tokens", "key", "blocks", "bytes", "records_crc", "crc")
 
 
@@ -160,3 +162,12 @@ def boundaries(count: int, block_bytes: int) -> Iterator[int]:
     yield from (HEADER.size + index * block_bytes for index in range(count + 1))
     start = HEADER.size + count * block_bytes
     yield from (start + index * RECORD.size for index in range(1, count + 1))
+
+
+def branches(cache: Cache) -> None:
+    """Nine blocks: a trunk of two with branches of two and one, a tenant's own of it, a root."""
+    trunk = prompt(1, 2)
+    cache.compute([*trunk, *prompt(2, 2)])
+    cache.compute(trunk, TENANT)
+    cache.compute(prompt(3, 2))
+    cache.compute([*trunk, *prompt(4, 1)])

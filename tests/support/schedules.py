@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from farthing.engine.block_pool import BlockPool
 from farthing.engine.contiguous_kv import ContiguousKv
-from farthing.engine.kv_manager import KvManager
+from farthing.engine.kv_manager import KvManager, KvUsage
 from farthing.engine.paged_kv import PagedKv
 from farthing.engine.prefix_cache import PrefixCache
 from farthing.engine.request import Request
@@ -110,3 +110,8 @@ def play(
         assert steps[-1], "work is left but nothing is scheduled"
         assert len(steps) < limit
     return steps
+
+
+def usage(scheduler: Scheduler) -> KvUsage:
+    """Where the memory of its cache is."""
+    return scheduler.kv.usage(scheduler.holders())

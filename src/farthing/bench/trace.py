@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from farthing.errors import InvalidParameterError
 
 if TYPE_CHECKING:
@@ -150,16 +152,7 @@ def summarize(times: Sequence[RequestTimes]) -> TraceSummary:
         tokens=sum(each.tokens for each in times),
         seconds=max(each.done for each in times) - begin,
         first_token_mean=sum(first) / len(first),
-        first_token_p95=percentile(first, 95),
+        first_token_p95=float(np.percentile(first, 95)),
         latency_mean=sum(whole) / len(whole),
-        latency_p95=percentile(whole, 95),
+        latency_p95=float(np.percentile(whole, 95)),
     )
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """By linear interpolation between the two values nearest in rank."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

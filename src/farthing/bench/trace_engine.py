@@ -78,8 +78,8 @@ def play_on_engine(
     """Plays ``trace`` on a new engine over the model of ``llm``, whose own is idle meanwhile.
 
     A request arrives at its time even if the engine is in the middle of a step then. Of the engine
-    it says steps, preemptions, tokens found in the prefix cache, and the mean share of the reserved
-    room of the cache that held no token.
+    it says steps, preemptions, tokens found in the prefix cache, and the share of the reserved room
+    of the cache that held no token.
     """
     old = llm.engine
     if old.prefix_cache is not None:

@@ -20,13 +20,8 @@ from farthing.errors import InvalidParameterError
 
 Arrivals = Literal["all", "poisson"]
 ARRIVALS: tuple[Arrivals, ...] = ("all", "poisson")
-FIGURES = {
-    "tokens_s": "output tokens/s",
-    "first_token_mean": "mean time to first token",
-    "first_token_p95": "p95 time to first token",
-    "latency_mean": "mean latency",
-    "latency_p95": "p95 latency",
-}
+FIGURES = ("tokens_s", "first_token_mean", "first_token_p95", "latency_mean", "latency_p95")
+"""What is compared, as :class:`TraceSummary` calls it."""
 
 
 @dataclass(frozen=True, slots=True)

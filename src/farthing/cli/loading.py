@@ -43,6 +43,7 @@ def load(model: str, options: LoadOptions) -> LLM:
     """
     from farthing import machine
     from farthing.cli.download import fetch
+    from farthing.engine.engine import caches_prefixes
     from farthing.engine.prefix_store import check_prefix_folder
     from farthing.llm import LLM
     from farthing.models.adapter import open_adapter
@@ -54,7 +55,7 @@ def load(model: str, options: LoadOptions) -> LLM:
     if options.prefix_cache is not None:
         if not options.use_cache:
             raise InvalidParameterError("--prefix-cache has nothing to keep with --no-cache")
-        caches = options.prefix_caching and options.kv == "paged"
+        caches = caches_prefixes(options.kv, options.prefix_caching, options.use_cache)
         check_prefix_folder(options.prefix_cache, caches=caches)
     path = fetch(model)
     explain_bus_errors(

@@ -208,7 +208,9 @@ class Engine:
                 events.append(TokenEvent(rows.request, None, problem=problem_of(draw)))
             else:
                 events.append(self._accept(rows, draw))
-        return events + self._let_go(events)
+        if self.scheduler.let_go:
+            events += self._let_go(events)
+        return events
 
     def _let_go(self, events: Sequence[TokenEvent]) -> list[TokenEvent]:
         """The ends that came with a batch's, of requests that ``events`` do not mention anyway."""
@@ -284,5 +286,11 @@ def _kv_manager(config: EngineConfig, num_blocks: int) -> tuple[KvManager, Prefi
         return ContiguousKv(num_blocks, config.max_model_len), None
     pool = BlockPool(num_blocks)
     use_cache = config.scheduler.use_cache
-    prefix_cache = PrefixCache(pool) if config.prefix_caching and use_cache else None
+    caches = caches_prefixes(config.kv, config.prefix_caching, use_cache)
+    prefix_cache = PrefixCache(pool) if caches else None
     return PagedKv(pool, prefix_cache, shares_prompts=use_cache), prefix_cache
+
+
+def caches_prefixes(kv: KvName, prefix_caching: bool, use_cache: bool) -> bool:
+    """Whether what one request has computed can be found by another."""
+    return kv == "paged" and prefix_caching and use_cache

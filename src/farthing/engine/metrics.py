@@ -37,20 +37,15 @@ class Histogram:
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.bounds) + 1)
 
-    def observe(self, value: float, times: int = 1) -> None:
+    def observe(self, value: float) -> None:
         """Counts a value; a bound belongs to the bucket below it."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.total += value * times
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
     @property
     def count(self) -> int:
         """Values counted."""
         return sum(self.counts)
-
-    @property
-    def mean(self) -> float:
-        """Mean of the values, 0 of none."""
-        return self.total / self.count if self.count else 0.0
 
 
 @dataclass(slots=True)

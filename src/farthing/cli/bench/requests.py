@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from farthing.cli.bench.options import Output, PeerModel, Rounds
 from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads, Weights
-
-if TYPE_CHECKING:
-    from farthing.llm import LLM
-    from farthing.program.native import KvDtype
-    from farthing.program.weights import WeightPlacement
 
 
 def requests(
@@ -102,6 +97,8 @@ def requests(
     from farthing.bench.trace_rounds import play_rounds, wanted_arrivals
     from farthing.cli.bench.session import open_folder
     from farthing.cli.bench.tables import print_played, say_where
+    from farthing.cli.loading import LoadOptions
+    from farthing.cli.loading import load as load_model
     from farthing.cli.terminal import dim, write_json
 
     asked = read_trace(trace)
@@ -111,11 +108,11 @@ def requests(
         None if llama_cpp is None else find_program(Path(llama_cpp).expanduser(), "llama-server")
     )
     folder = open_folder(output)
-    path, llm = _load(model, threads, kv_cache_dtype, weights)
+    llm = load_model(model, LoadOptions(threads, kv_cache_dtype, weights=weights))
     longest = longest_sequence(asked, llm.tokenizer)
     played_by = engine_systems(llm, names, slots, longest, max_prefill_chunk)
     if program is not None:
-        file = peer_file(path, None if peer_model is None else Path(peer_model).expanduser())
+        file = peer_file(llm.path, None if peer_model is None else Path(peer_model).expanduser())
         server = LlamaServer(
             program, file, slots, longest, llm.runner.executor.num_threads, kv_cache_dtype
         )
@@ -147,30 +144,3 @@ def requests(
         for kind in kinds:
             print_played([each for each in played if each.arrivals == kind])
     say_where(len(records), append(records, folder))
-
-
-def _load(
-    model: str,
-    threads: int | None,
-    kv_cache_dtype: KvDtype,
-    weights: WeightPlacement,
-) -> tuple[Path, LLM]:
-    from farthing import machine
-    from farthing.cli.download import fetch
-    from farthing.cli.loading import LoadBar
-    from farthing.llm import LLM
-
-    machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is loaded
-    path = fetch(model)
-    bar = LoadBar(model)
-    try:
-        llm = LLM(
-            path,
-            num_threads=threads,
-            kv_cache_dtype=kv_cache_dtype,
-            weights=weights,
-            load_progress=bar.advance,
-        )
-    finally:
-        bar.finish()
-    return path, llm
