@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
         "tokenization",
     },
     "openai_protocol": {"engine", "files", "llm", "sampling"},
-    "batch": {"engine", "llm", "llm_arguments", "openai_protocol", "sampling"},
+    "batch": {"engine", "files", "llm", "llm_arguments", "openai_protocol", "sampling"},
     "evaluation": {"engine", "models", "program", "tokenization"},
     "bench": {"engine", "llm", "models", "program", "quantization", "sampling", "tokenization"},
     "cli": {

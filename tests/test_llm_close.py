@@ -189,8 +189,7 @@ def test_a_full_disk_costs_no_answer(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
-        f"prefix cache is not saved: {file}: cannot be saved: files as large as its may not be "
-        "written there"
+        f"prefix cache is not saved: {file}: cannot be saved: the file may not become larger"
     )
     assert file.read_bytes() == before
 

@@ -92,7 +92,7 @@ def test_a_full_disk_is_one_warning_and_no_error(
     assert result.stdout == farthing("run", tiny_model, TEXT, "-n", "8").stdout
     warning = next(line for line in result.stderr.split("\n") if line.startswith("prefix cache"))
     assert "is not saved" in warning
-    assert warning.endswith("files as large as its may not be written there")
+    assert warning.endswith("the file may not become larger")
     assert saved(folder) == []
 
 

@@ -83,7 +83,7 @@ def test_a_full_disk_leaves_what_was_saved(path: Path, room: int) -> None:
     cache = cache_of(NEW)
     with (
         files_of_at_most(room),
-        pytest.raises(FarthingError, match="cannot be saved: files as large as its may not"),
+        pytest.raises(FarthingError, match="cannot be saved: the file may not become"),
     ):
         save(path, cache)
     assert path.read_bytes() == before

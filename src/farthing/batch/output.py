@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -16,12 +15,8 @@ from typing import Any, BinaryIO, Literal
 
 from farthing.batch.envelope import DUPLICATE
 from farthing.errors import FarthingError, InvalidParameterError
+from farthing.files.disk import why_full
 
-_FULL = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the file may not become larger",
-}
 # A line ends with a newline for every reader, also one that takes these for one.
 _LINE_BREAKS = str.maketrans({"\u0085": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
@@ -74,7 +69,7 @@ class BatchOutput:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file.fileno(), self._end)
-            reason = _FULL.get(error.errno or 0, error.strerror or str(error))
+            reason = why_full(error) or error.strerror or str(error)
             raise FarthingError(
                 f"{self.path}: {reason}; all lines in it are whole, and the same command goes on "
                 "from there"

@@ -19,7 +19,7 @@ from farthing.engine.prefix_cache import PrefixCache
 from farthing.engine.prefix_file import read_prefix_file, write_prefix_file
 from farthing.engine.prefix_key import prefix_key
 from farthing.errors import FarthingError, InvalidParameterError, ModelNotFoundError
-from farthing.files.disk import why_full
+from farthing.files.disk import sync, why_full
 from farthing.program.native import KvCache
 
 _SUFFIX = ".prefixes"
@@ -155,7 +155,7 @@ def _replace(
             count = write_prefix_file(file, key, prefix_cache, kv, max_bytes)
         if count:
             partial.replace(path)
-            _sync_folder(path.parent)
+            sync(path.parent)
         return count
     finally:
         partial.unlink(missing_ok=True)
@@ -179,13 +179,5 @@ def _locked(folder: Path) -> Iterator[None]:
                     ) from None
                 time.sleep(0.02)
         yield
-    finally:
-        os.close(fd)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
     finally:
         os.close(fd)

@@ -22,7 +22,7 @@ from farthing.errors import (
     ModelFormatError,
     ModelNotFoundError,
 )
-from farthing.files.disk import why_full
+from farthing.files.disk import sync, why_full
 from farthing.files.reader import FileReader
 from farthing.models.checkpoint.packed_manifest import MANIFEST
 from farthing.packing.checksums import checksum, checksum_of_part
@@ -111,13 +111,13 @@ class PartialFolder:
         for name, size in expected.items():
             os.truncate(self._model / name, size)
         for path in [*self._model.iterdir(), self._model]:
-            _sync(path, forget=path.name in expected)
+            sync(path, forget=path.name in expected)
         if self._force and os.path.lexists(self._target):
             check_target(self._target, [], force=True)
             shutil.rmtree(self.path / "replaced", ignore_errors=True)  # of a run that ended here
             self._target.rename(self.path / "replaced")
         self._model.rename(self._target)
-        _sync(self._target.parent)
+        sync(self._target.parent)
         shutil.rmtree(self.path)
 
     @property
@@ -269,21 +269,6 @@ def _holds(path: Path, offset: int, nbytes: int, expected: str) -> bool:
         return checksum_of_part(FileReader(path), offset, nbytes) == expected
     except (ModelNotFoundError, ModelFormatError):
         return False
-
-
-def _sync(path: Path, *, forget: bool = False) -> None:
-    """Has the system write a file or folder to disk, and ``forget`` its pages.
-
-    Those of what was written piece by piece are small; a file that is mapped is read into large
-    ones where the file system can.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-        if forget:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(fd)
 
 
 def _mib(nbytes: int) -> str:
