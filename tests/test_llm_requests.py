@@ -218,7 +218,14 @@ def test_what_a_request_took_is_known(llm: LLM) -> None:
         engine.time_to_first_token.total
     )
     assert engine.step_seconds > 0
-    assert (engine.num_running, engine.num_waiting, engine.kv.held_blocks) == (0, 0, 0)
+    load = llm.engine.load()
+    assert (load.num_running, load.num_waiting, load.kv.held_blocks) == (0, 0, 0)
+    stream = llm.stream(PROMPT, params())
+    next(stream)
+    load = llm.engine.load()
+    assert (load.num_running, load.num_waiting) == (1, 0)
+    assert load.kv.held_blocks == -(-len(outputs[0].prompt_token_ids) // 16)
+    stream.close()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from farthing.engine.block_pool import BlockPool
 from farthing.engine.contiguous_kv import ContiguousKv
 from farthing.engine.deadlines import Deadlines
 from farthing.engine.draws import Draw, problem_of
-from farthing.engine.kv_manager import KvManager
-from farthing.engine.metrics import EngineMetrics
+from farthing.engine.kv_manager import KvManager, table_tokens
+from farthing.engine.metrics import EngineLoad, EngineMetrics
 from farthing.engine.paged_kv import PagedKv
 from farthing.engine.prefix_cache import PrefixCache, salt_of
 from farthing.engine.request import Request
@@ -246,14 +246,18 @@ class Engine:
             if event.token is not None:
                 metrics.record_token(event.request, ended)
         metrics.preemptions = scheduler.num_preemptions
-        metrics.num_running = len(scheduler.running)
-        metrics.num_waiting = scheduler.num_waiting
-        metrics.kv = self.kv.usage(scheduler.holders())
-        metrics.kv_reserved += metrics.kv.reserved_tokens
-        metrics.kv_stored += metrics.kv.stored_tokens
+        reserved, stored = table_tokens(scheduler.holders())
+        metrics.kv_reserved += reserved
+        metrics.kv_stored += stored
         for request in scheduler.ended:
             metrics.record_end(request, ended)
         scheduler.ended.clear()
+
+    def load(self) -> EngineLoad:
+        """What there is to do at this moment."""
+        scheduler = self.scheduler
+        usage = self.kv.usage(scheduler.holders())
+        return EngineLoad(len(scheduler.running), scheduler.num_waiting, usage)
 
     def stop(self, request: Request, stop_reason: str) -> None:
         """Ends a request whose text reached a stop string."""

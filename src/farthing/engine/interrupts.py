@@ -7,6 +7,13 @@ import signal
 import threading
 from types import FrameType
 
+try:  # what `signal` wraps to make enums of handlers, which takes an exception each time
+    import _signal as plain  # type: ignore[import-not-found]
+except ImportError:  # not CPython
+    import signal as plain
+
+_SIGINT = int(signal.SIGINT)
+
 
 class InterruptsHeld:
     """While entered, SIGINT waits; its handler is called when the block is left.
@@ -23,11 +30,11 @@ class InterruptsHeld:
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        handler = signal.getsignal(signal.SIGINT)
+        handler = plain.getsignal(_SIGINT)
         if not callable(handler):
             return
         with contextlib.suppress(ValueError):  # another interpreter's main thread
-            signal.signal(signal.SIGINT, self._receive)
+            plain.signal(_SIGINT, self._receive)
             self._handler = handler
 
     def _receive(self, _number: int, frame: FrameType | None) -> None:
@@ -36,10 +43,10 @@ class InterruptsHeld:
     def __exit__(self, *_: object) -> None:
         if not callable(self._handler):
             return
-        signal.signal(signal.SIGINT, self._handler)
+        plain.signal(_SIGINT, self._handler)
         for frame in self._frames:
-            handler = signal.getsignal(signal.SIGINT)  # the last call may have put another there
+            handler = plain.getsignal(_SIGINT)  # the last call may have put another there
             if callable(handler):
-                handler(signal.SIGINT, frame)
+                handler(_SIGINT, frame)
             else:
                 signal.raise_signal(signal.SIGINT)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from farthing.engine.engine import Engine, TokenEvent
 from farthing.engine.interrupts import InterruptsHeld
@@ -89,7 +88,8 @@ class EngineLoop:
 
     def step(self) -> None:
         """One pass, for all."""
-        with self._entered():
+        self._let_closing_through()
+        with self._lock, InterruptsHeld():
             if not self._closed:
                 self._step()
 
@@ -98,19 +98,17 @@ class EngineLoop:
 
         Raises the error of a choice that ended with one.
         """
-        with self._entered():
+        self._let_closing_through()
+        with self._lock, InterruptsHeld():
             if not self._closed and not all(p.request.finished for p in choices):
                 self._step()
             finished = all(processor.request.finished for processor in choices)
             return [chunk for processor in choices for chunk in processor.take()], finished
 
-    @contextlib.contextmanager
-    def _entered(self) -> Iterator[None]:
-        """The lock, for which who closes is let through; Ctrl-C waits until it is left."""
+    def _let_closing_through(self) -> None:
+        """Whoever closes has the lock first."""
         if self._closed:
             self._ended.wait()
-        with self._lock, InterruptsHeld():
-            yield
 
     def _step(self) -> None:
         self._drop_left()

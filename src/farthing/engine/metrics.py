@@ -75,7 +75,7 @@ class RequestMetrics:
 
 @dataclass(slots=True)
 class EngineMetrics:
-    """Sums over the life of an engine; gauges are as the last step left them."""
+    """Sums over the life of an engine. What is the case now, :meth:`Engine.load` says."""
 
     steps: int = 0
     step_seconds: float = 0.0
@@ -87,10 +87,6 @@ class EngineMetrics:
 
     kv_reserved: int = 0  # tokens that block tables had room for, summed over steps
     kv_stored: int = 0  # of those, filled
-
-    num_running: int = 0
-    num_waiting: int = 0
-    kv: KvUsage = field(default_factory=KvUsage)
 
     time_to_first_token: Histogram = field(default_factory=lambda: Histogram(LONG_BOUNDS))
     inter_token: Histogram = field(default_factory=lambda: Histogram(SHORT_BOUNDS))
@@ -128,6 +124,15 @@ class EngineMetrics:
         self.latency.observe(now - request.arrived_at)
         if request.first_token_at is not None and request.last_token_at is not None:
             self.decode.observe(request.last_token_at - request.first_token_at)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """What an engine has to do, and where its memory is."""
+
+    num_running: int
+    num_waiting: int  # not begun, or preempted
+    kv: KvUsage
 
 
 def together(choices: Sequence[RequestMetrics]) -> RequestMetrics:

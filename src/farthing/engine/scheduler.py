@@ -84,7 +84,8 @@ class Scheduler:
             if request.state is RequestState.RUNNING:
                 self._grow(request)
         schedule = Schedule()
-        if self.batching.admits(self.running, len(self.waiting), now - self._last_arrival):
+        waiting = len(self.waiting)
+        if waiting and self.batching.admits(self.running, waiting, now - self._last_arrival):
             self._admit(now, schedule)
         decoding = self.batching.decoding(self.running)
         schedule.rows.extend([next_rows(request, 1) for request in decoding])
