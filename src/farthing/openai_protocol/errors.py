@@ -24,8 +24,8 @@ _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|"(?:[^"\\]|\\.)*"|\S{65,
 class RequestError(FarthingError):
     """A request that is refused or has failed.
 
-    ``status`` is the HTTP status, the rest the fields of the error object; ``param`` names the
-    field of the request.
+    ``status`` is the HTTP status; ``type``, ``param`` (the field of the request) and ``code`` are
+    fields of the error object; ``retry_after``: seconds after which asking again makes sense.
     """
 
     def __init__(
@@ -36,12 +36,17 @@ class RequestError(FarthingError):
         type: str = "invalid_request_error",  # noqa: A002 - its name in the API
         param: str | None = None,
         code: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(clear_line(message))
         self.status = status
         self.type = type
         self.param = param
         self.code = code
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (str(self), self.__dict__)
 
     def body(self) -> dict[str, Any]:
         """The body of the response: ``{"error": {"message", "type", "param", "code"}}``."""
@@ -52,6 +57,12 @@ class RequestError(FarthingError):
             "code": self.code,
         }
         return {"error": error}
+
+
+def _rebuilt(message: str, fields: dict[str, Any]) -> RequestError:
+    error = RequestError(message)
+    error.__dict__.update(fields)
+    return error
 
 
 def request_error(error: Exception) -> RequestError:

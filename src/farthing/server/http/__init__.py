@@ -1,0 +1,1 @@
+"""What is HTTP about the server, not the API: limits, bodies, errors."""

@@ -1,0 +1,1 @@
+"""The seam between the server and its engine: plain messages, a stream of them each way."""

@@ -1,0 +1,149 @@
+"""What server and engine say to each other: plain data.
+
+A ``key`` is the server's number of a prompt with all its choices. Times are of the system's
+monotonic clock (``time.monotonic``), which both processes read.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+from farthing.engine.metrics import EngineLoad, EngineMetrics
+from farthing.engine.outputs import RequestOutput, StreamChunk
+from farthing.openai_protocol.errors import RequestError
+from farthing.sampling.params import SamplingParams
+
+# To the engine.
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A prompt to generate from; answered by :class:`Accepted` or :class:`Refused`."""
+
+    key: int
+    prompt_token_ids: array[int]
+    params: SamplingParams
+    stream: bool  # whether chunks are wanted as they come, or only the whole at the end
+    user: str = ""
+    priority: int = 0
+    cache_salt: str | None = None
+    timeout: float | None = None  # seconds from when it is read
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Nobody waits for this any more: its blocks are free before the next step."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskMetrics:
+    """To be answered by :class:`Metrics` with the same ticket."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End all requests, save the prefix cache if it has a folder, and the process."""
+
+
+ToEngine = Submit | Abort | AskMetrics | Stop
+
+# From the engine.
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """So many bytes of weights are in memory."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What is the same for the life of an engine."""
+
+    max_model_len: int  # tokens of one sequence
+    vocab_size: int
+    num_blocks: int  # of the KV cache
+    block_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    num_threads: int
+    isa: str
+    fingerprint: str  # of the numerics
+    kv_cache_dtype: str
+    weight_bytes: int  # that a pass reads
+    prefix_caching: bool
+    restored_tokens: int  # of the prefix cache's folder
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded."""
+
+    info: EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The prompt is queued; what follows comes with :class:`Stepped`."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The prompt is not taken; nothing more comes of it."""
+
+    key: int
+    error: RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A turn of the loop, told at its end.
+
+    A streamed prompt ends with the last of its choices' final chunks (those with a finish reason),
+    another with its ``outputs``; either may end in ``failures`` instead.
+    """
+
+    started: float
+    ended: float
+    decode_rows: int
+    prefill_rows: int
+    num_running: int
+    num_waiting: int
+    begun: tuple[int, ...]  # prompts whose first choice began to run in it
+    chunks: tuple[tuple[int, StreamChunk], ...]
+    outputs: tuple[tuple[int, RequestOutput], ...]
+    failures: tuple[tuple[int, RequestError], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The answer to :class:`AskMetrics`."""
+
+    ticket: int
+    metrics: EngineMetrics
+    load: EngineLoad
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The engine cannot go on and ends. ``internal``: by a bug, not by what it was given."""
+
+    message: str
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """All is saved; the process ends."""
+
+
+FromEngine = Loading | Ready | Accepted | Refused | Stepped | Metrics | Failed | Stopped
