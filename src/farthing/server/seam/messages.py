@@ -119,6 +119,9 @@ class Stepped:
     num_running: int
     num_waiting: int
     begun: tuple[int, ...]  # prompts whose first choice began to run in it
+    # Of each prompt that had rows in it: its key, the tokens of it that are stored now, the tokens
+    # that all its choices have so far, and how many of its choices have not ended.
+    progress: tuple[tuple[int, int, int, int], ...]
     chunks: tuple[tuple[int, StreamChunk], ...]
     outputs: tuple[tuple[int, RequestOutput], ...]
     failures: tuple[tuple[int, RequestError], ...]
