@@ -80,6 +80,8 @@ class EngineInfo:
     weight_bytes: int  # that a pass reads
     prefix_caching: bool
     restored_tokens: int  # of the prefix cache's folder
+    kv_block_bytes: int = 0  # of the KV cache
+    read_bandwidth: float = 0.0  # bytes a second that memory gives; 0.0: not measured
 
 
 @dataclass(frozen=True, slots=True)
