@@ -1,0 +1,1 @@
+"""Who is let in, and when the others may come again."""

@@ -1,0 +1,185 @@
+"""Who may wait: a queue of bounded length, and the time to come again for all beyond it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from farthing.openai_protocol.errors import RequestError
+from farthing.server.admission.forecasting import Forecasting
+from farthing.server.admission.limits import QueueLimits, RateLimits
+from farthing.server.admission.numbers import AdmissionNumbers, Refusal
+from farthing.server.admission.promises import Promises
+from farthing.server.admission.prompts import Ask, Entered, Prompt, prompt_tokens
+from farthing.server.admission.rate_limits import RateLimiter
+from farthing.server.admission.step_times import LinearStepTimes, StepTimeModel
+from farthing.server.principal import Principal
+from farthing.server.seam.messages import Stepped
+
+LEAST_WAIT = 0.1
+"""Seconds that are told at least: who is back sooner learns nothing new."""
+
+MOST_WAIT = 120.0
+"""Seconds that are told at most: the OpenAI client takes a longer time for none at all."""
+
+__all__ = ["LEAST_WAIT", "MOST_WAIT", "Admission", "Ask", "Place"]
+
+
+class Admission:
+    """Lets requests in while there is room for them to wait.
+
+    A request waits from :meth:`enter` until the engine has begun all its prompts; the tokens of a
+    prompt count until it has begun. Neither number is ever above its limit. Who finds no room is
+    told when there will be, each a place of his own; nobody's place is kept for him, for who comes
+    is not known by name. ``max_num_seqs`` and ``max_num_batched_tokens`` are the engine's. One
+    thread.
+    """
+
+    def __init__(
+        self,
+        limits: QueueLimits,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int = 512,
+        rates: RateLimits | None = None,
+        steps: StepTimeModel | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._waiting = 0  # requests
+        self._tokens = 0  # of prompts that wait
+        self._promises = Promises()
+        self._rates = RateLimiter(rates or RateLimits())
+        self._forecasting = Forecasting(
+            max_num_seqs, max_num_batched_tokens, steps or LinearStepTimes()
+        )
+        self.numbers = AdmissionNumbers(step_times=self._forecasting.errors)
+
+    def enter(self, principal: Principal, asks: Sequence[Ask]) -> Place:
+        """A place for a request of ``principal`` with the prompts of ``asks``, of keys not in use.
+
+        Raises :class:`RequestError`: 400 for more tokens than may ever wait, 429 with the seconds
+        after which to come again where a limit of the key or of the queue is reached.
+        """
+        now = self._clock()
+        tokens = prompt_tokens(asks)
+        if tokens > self.limits.max_prompt_tokens:
+            self.numbers.refusals[Refusal.TOO_LARGE] += 1
+            raise RequestError(
+                f"prompt: {tokens} tokens in one request; at most "
+                f"{self.limits.max_prompt_tokens} may wait (max_num_queued_tokens)",
+                param="prompt",
+                code="request_too_large",
+            )
+        exceeded = self._rates.check(
+            principal, now, lambda name, count: self._forecasting.end(name, count, now)
+        )
+        if exceeded is not None:
+            raise self._refused(
+                Refusal(exceeded.reason),
+                "rate_limit_exceeded",
+                f"this key has {exceeded.message}",
+                exceeded.time - now,
+            )
+        again = self._promises.arrive(now)
+        if self._waiting >= self.limits.max_requests:
+            raise self._queue_full(Refusal.QUEUE_REQUESTS, tokens, now, again=again)
+        if self._tokens + tokens > self.limits.max_prompt_tokens:
+            raise self._queue_full(Refusal.QUEUE_TOKENS, tokens, now, again=again)
+        self._rates.enter(principal, now)
+        request = Entered(principal.name, now)
+        request.prompts = [Prompt(ask, request) for ask in asks]
+        request.waiting = len(asks)
+        if asks:
+            self._waiting += 1
+            self._tokens += tokens
+            self._forecasting.enter(request)
+        self._count()
+        return Place(self, principal, request)
+
+    def on_step(self, stepped: Stepped) -> None:
+        """Takes note of a step: who began and how far all have come, and how long it took."""
+        for prompt in self._forecasting.on_step(stepped):
+            self._begin(prompt)
+        self._count()
+
+    def _begin(self, prompt: Prompt) -> None:
+        """Notes that a prompt waits no more."""
+        self._tokens -= prompt.ask.prompt_tokens
+        prompt.request.waiting -= 1
+        if not prompt.request.waiting:
+            self._waiting -= 1
+
+    def _leave(self, principal: Principal, request: Entered) -> None:
+        if request.left:
+            return
+        request.left = True
+        self._rates.leave(principal)
+        for prompt in self._forecasting.leave(request):
+            self._begin(prompt)
+        self._count()
+
+    def _queue_full(self, reason: Refusal, tokens: int, now: float, *, again: bool) -> RequestError:
+        limits, promises, forecasting = self.limits, self._promises, self._forecasting
+        if reason is Refusal.QUEUE_REQUESTS:
+            message = f"{self._waiting} requests wait, which is the most that may"
+            option = "max_num_queued_reqs"
+        else:
+            message = f"{self._tokens} of {limits.max_prompt_tokens} prompt tokens wait already"
+            message += f", this request has {tokens}"
+            option = "max_num_queued_tokens"
+        place = promises.place(again=again) - (limits.max_requests - self._waiting)
+        ahead = 0 if again else promises.tokens
+        missing = self._tokens + ahead + tokens - limits.max_prompt_tokens
+        free = max(forecasting.place(place, now), forecasting.room(missing, now))
+        wait = max(free - now, LEAST_WAIT)
+        if wait <= MOST_WAIT:
+            promises.add(now + wait, tokens, again=again)
+        return self._refused(reason, "queue_full", f"{message} ({option})", wait)
+
+    def _refused(self, reason: Refusal, code: str, message: str, wait: float) -> RequestError:
+        told = min(max(wait, LEAST_WAIT), MOST_WAIT)
+        self.numbers.refusals[reason] += 1
+        self.numbers.promised.observe(told)
+        when = f"try again in {max(wait, LEAST_WAIT):.1f} seconds"
+        return RequestError(
+            f"{message}; {when}",
+            status=429,
+            type="rate_limit_error",
+            code=code,
+            retry_after=told,
+        )
+
+    def _count(self) -> None:
+        self.numbers.waiting_requests = self._waiting
+        self.numbers.waiting_tokens = self._tokens
+
+
+class Place:
+    """A request's, from when it is let in until it leaves; also a context manager."""
+
+    __slots__ = ("_admission", "_principal", "_request")
+
+    def __init__(self, admission: Admission, principal: Principal, request: Entered) -> None:
+        self._admission = admission
+        self._principal = principal
+        self._request = request
+
+    def leave(self) -> None:
+        """Gives the place back, wherever the request stands. Twice is once."""
+        self._admission._leave(self._principal, self._request)
+
+    def __enter__(self) -> Place:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leaves."""
+        self.leave()

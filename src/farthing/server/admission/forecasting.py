@@ -1,0 +1,210 @@
+"""Follows the engine step by step, and says when places will be free."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from math import ceil
+
+from farthing.server.admission.answer_lengths import AnswerLengths
+from farthing.server.admission.prompts import Ask, Entered, Prompt
+from farthing.server.admission.step_times import PredictionErrors, StepTimeModel
+from farthing.server.admission.wait_prediction import Forecast, Machine, play
+from farthing.server.seam.messages import Stepped
+
+HORIZON = 240.0
+"""Seconds that are played ahead; beyond, places come as they did at the end."""
+
+MOST_AGE = 1.0
+"""Seconds for which a forecast holds while nobody enters, begins, ends or leaves."""
+
+SLACK = 0.05
+"""Share of a wait that is added to it: who comes too early comes in vain, and what comes too late
+takes nothing from the engine, which has a queue to go on with."""
+
+_NOTED = 16  # tokens of a running answer between two notes of its length
+_RECENT = 32  # requests of which the usual one is the mean
+
+
+class Forecasting:
+    """What runs and waits in the engine, as far as steps have told, and what follows from it."""
+
+    def __init__(
+        self, max_num_seqs: int, max_num_batched_tokens: int, steps: StepTimeModel
+    ) -> None:
+        self.errors = PredictionErrors()
+        self.lengths = AnswerLengths()
+        self._steps = steps
+        self._rows = max_num_batched_tokens
+        self._max_num_seqs = max_num_seqs
+        self._slots = max_num_seqs  # fewer while memory admits no more
+        self._waiting: dict[int, Prompt] = {}  # by key, in order of arrival
+        self._running: dict[int, Prompt] = {}
+        self._gap = 0.0  # seconds between the steps of a busy engine
+        self._started = 0.0  # when the last step did
+        self._ended = 0.0
+        self._busy = False  # whether it left work
+        self._entered = 0  # prompts, ever
+        self._usual_prompt = 0.0
+        self._usual_limit = 0.0
+        self._ignoring = 0.0  # share of prompts whose answers end by their limit
+        self._changes = 0
+        self._cached: tuple[Forecast, float] | None = None  # and when its first step began
+        self._of = (-1, 0.0, False)  # the changes, the time and the reach of what is cached
+
+    def enter(self, request: Entered) -> None:
+        """Notes prompts that wait from now on."""
+        self._changes += 1
+        for prompt in request.prompts:
+            ask = prompt.ask
+            self._waiting[ask.key] = prompt
+            self._entered += 1
+            rate = 1 / min(self._entered, _RECENT)
+            self._usual_prompt += rate * (ask.prompt_tokens - self._usual_prompt)
+            self._usual_limit += rate * (ask.max_tokens - self._usual_limit)
+            self._ignoring += rate * (ask.ignore_eos - self._ignoring)
+
+    def leave(self, request: Entered) -> list[Prompt]:
+        """Forgets a request; its prompts that still waited."""
+        self._changes += 1
+        waited = []
+        for prompt in request.prompts:
+            if self._waiting.pop(prompt.ask.key, None) is not None:
+                waited.append(prompt)
+            elif (running := self._running.pop(prompt.ask.key, None)) is not None:
+                self._note_length(running, ended=False)
+        return waited
+
+    def on_step(self, stepped: Stepped) -> list[Prompt]:
+        """Learns from a step; the prompts that waited and began in it."""
+        before = self._started
+        self._note_time(stepped)
+        begun = []
+        for key in stepped.begun:
+            if (prompt := self._waiting.pop(key, None)) is not None:
+                prompt.begun = True
+                prompt.unfinished = prompt.ask.sequences
+                self._running[key] = prompt
+                begun.append(prompt)
+        self._note_memory(before)
+        changes = len(begun)
+        for key, read, sampled, unfinished in stepped.progress:
+            if (found := self._running.get(key)) is None:
+                continue
+            changes += found.unfinished - unfinished
+            found.read, found.sampled, found.unfinished = read, sampled, unfinished
+            if not unfinished:
+                self._end(found)
+            elif found.sampled_each - found.noted >= _NOTED:
+                self._note_length(found, ended=False)
+        for key, _ in (*stepped.outputs, *stepped.failures):
+            if (found := self._running.get(key)) is not None:
+                changes += 1
+                self._end(found)
+        self._changes += changes
+        return begun
+
+    def _note_time(self, stepped: Stepped) -> None:
+        seconds = stepped.ended - stepped.started
+        decode, prefill = stepped.decode_rows, stepped.prefill_rows
+        if seconds > 0 and decode + prefill > 0:
+            self.errors.note(self._steps.predict(decode, prefill), seconds)
+            self._steps.observe(decode, prefill, seconds)
+            if self._busy:
+                gap = min(max(stepped.started - self._ended, 0.0), seconds)
+                self._gap += (gap - self._gap) / 16
+        self._started, self._ended = stepped.started, stepped.ended
+        self._busy = stepped.num_running + stepped.num_waiting > 0
+
+    def _note_memory(self, before: float) -> None:
+        """Notes how many may run, if someone from ``before`` was not let begin though fewer did."""
+        running = sum(prompt.unfinished for prompt in self._running.values())
+        first = next(iter(self._waiting.values()), None)
+        short = first is not None and first.request.at < before and running < self._max_num_seqs
+        self._slots = max(running, 1) if short else self._max_num_seqs
+
+    def _end(self, prompt: Prompt) -> None:
+        del self._running[prompt.ask.key]
+        prompt.unfinished = 0
+        self._note_length(prompt, ended=prompt.sampled_each < prompt.ask.max_tokens)
+
+    def _note_length(self, prompt: Prompt, *, ended: bool) -> None:
+        if not prompt.ask.ignore_eos:
+            self.lengths.observe(prompt.noted, prompt.sampled_each, ended=ended)
+        prompt.noted = prompt.sampled_each
+
+    def place(self, number: int, now: float) -> float:
+        """When the ``number``-th place of the queue from now on is free; 0 and less: it is."""
+        if number <= 0:
+            return now
+        forecast, began = self._forecast(now)
+        known = len(forecast.places)
+        if number <= known:
+            after = forecast.places[number - 1]
+        else:
+            after = forecast.places[-1] if known else 0.0
+            after += (number - known) * forecast.apart(self._max_num_seqs)
+        return began + after * (1 + SLACK)
+
+    def room(self, tokens: int, now: float) -> float:
+        """When prompts of so many tokens that wait now, or will, have begun."""
+        if tokens <= 0:
+            return now
+        forecast, _ = self._forecast(now)
+        known = forecast.tokens
+        if known and tokens <= known[-1]:
+            return self.place(bisect_left(known, tokens) + 1, now)
+        more = tokens - (known[-1] if known else 0)
+        return self.place(len(known) + ceil(more / max(self._usual_prompt, 1.0)), now)
+
+    def end(self, principal: str, count: int, now: float) -> float:
+        """When so many requests of ``principal`` have ended that have not yet."""
+        forecast, began = self._forecast(now, ends=True)
+        times = forecast.ends.get(principal, [])
+        if count <= len(times):
+            after = times[count - 1]
+        else:
+            last = times[-1] if times else HORIZON
+            after = last * count / max(len(times), 1)
+        return began + after * (1 + SLACK)
+
+    def _forecast(self, now: float, *, ends: bool = False) -> tuple[Forecast, float]:
+        """The next steps, and when the first of them began; made once a change of what they are."""
+        changes, at, reach = self._of
+        if (
+            self._cached is not None
+            and changes == self._changes
+            and now - at < MOST_AGE
+            and reach >= ends
+        ):
+            return self._cached
+        waiting = list(self._waiting.values())
+        if self._busy or not waiting:
+            began = self._ended if self._busy else now
+        else:
+            began = waiting[0].request.at  # it woke up then
+        usual = Ask(
+            0,
+            max(round(self._usual_prompt), 1),
+            1,
+            max(round(self._usual_limit), 1),
+            self._ignoring > 0.5,
+        )
+        machine = Machine(self._slots, self._rows, self._seconds, self.lengths)
+        forecast = play(
+            list(self._running.values()),
+            waiting,
+            machine,
+            began=began,
+            usual=usual,
+            further=self._max_num_seqs,
+            horizon=HORIZON,
+            ends=ends,
+        )
+        # A first step that should have ended ends now.
+        began = max(began, now - forecast.first_step)
+        self._cached = forecast, began
+        self._of = self._changes, now, ends
+        return self._cached
+
+    def _seconds(self, decode_rows: int, prefill_rows: int) -> float:
+        return self._steps.predict(decode_rows, prefill_rows) + self._gap
