@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
         "sampling",
         "tokenization",
     },
-    "openai_protocol": {"engine", "files", "llm", "sampling"},
+    "openai_protocol": {"engine", "files", "sampling", "tokenization"},
     "batch": {"engine", "files", "llm", "llm_arguments", "openai_protocol", "sampling"},
     "server": {
         "engine",

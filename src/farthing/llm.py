@@ -41,8 +41,8 @@ from farthing.sampling.grammar.compiler import GrammarCompiler
 from farthing.sampling.grammar.vocabulary import GrammarVocabulary
 from farthing.sampling.params import SamplingParams
 from farthing.sampling.vocabulary import SamplingVocabulary
-from farthing.tokenization.chat import can_chat, chat_template_of, encode_chat
-from farthing.tokenization.chat_template import ChatTemplate, further_variables
+from farthing.tokenization.chat_template import ChatTemplate
+from farthing.tokenization.prompt_encoder import PromptEncoder
 from farthing.tokenization.tokenizer import Tokenizer
 
 K = TypeVar("K")
@@ -131,6 +131,7 @@ class LLM:
         self.config: ModelConfig = loaded.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.context_length = loaded.max_model_len
+        self.fingerprint = loaded.fingerprint
         self.runner = loaded.runner
         self.engine = Engine(
             loaded.runner,
@@ -154,9 +155,9 @@ class LLM:
         self._store = open_prefix_store(
             prefix_cache, loaded, self.engine.prefix_cache, prefix_cache_bytes
         )
-        self._template_source = loaded.checkpoint.chat_template
-        self._template: ChatTemplate | None = None
-        self._given_template: ChatTemplate | None = None
+        self.encoder = PromptEncoder(
+            loaded.tokenizer, loaded.checkpoint.chat_template, loaded.config.vocab_size
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -274,14 +275,13 @@ class LLM:
 
         Text of a message never becomes a control token. Raises :class:`ChatTemplateError`.
         """
-        return encode_chat(
-            self.tokenizer,
-            self.chat_template if chat_template is None else self._compiled(chat_template),
+        return self.encoder.encode_chat(
             messages,
             tools=tools,
+            chat_template=chat_template,
+            chat_template_kwargs=chat_template_kwargs,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            **further_variables(chat_template_kwargs or {}),
         )
 
     def count_chat_tokens(
@@ -293,21 +293,12 @@ class LLM:
     @property
     def chat_template(self) -> ChatTemplate:
         """The model's chat template. Raises :class:`ChatTemplateError` if it has none."""
-        if self._template is None:
-            self._template = chat_template_of(self._template_source, self.tokenizer)
-        return self._template
+        return self.encoder.chat_template
 
     @property
     def has_chat_template(self) -> bool:
         """True when conversations can be encoded."""
-        return can_chat(self._template_source, self.tokenizer)
-
-    def _compiled(self, source: str) -> ChatTemplate:
-        """A caller's template; the last one is kept, as callers mostly have one."""
-        template = self._given_template
-        if template is None or template.source != source:
-            template = self._given_template = chat_template_of(source, self.tokenizer)
-        return template
+        return self.encoder.has_chat_template
 
     def _encode(
         self, prompt: Prompt, arguments: RequestArguments
@@ -318,8 +309,8 @@ class LLM:
             given = prompt.get("prompt") if given is None else given
             arguments = {**arguments, **own_arguments(prompt)}
         if isinstance(given, str):
-            return given, self.tokenizer.encode(given, allow_control=True), arguments
-        return None, token_ids(given, self.config.vocab_size), arguments
+            return given, self.encoder.encode(given), arguments
+        return None, self.encoder.checked(token_ids(given)), arguments
 
     def _prepare(
         self,

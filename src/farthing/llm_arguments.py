@@ -49,21 +49,15 @@ class ChatArguments(RequestArguments, total=False):
     """Leave the last message open, so that the answer goes on with it."""
 
 
-def token_ids(given: Any, vocab_size: int) -> list[int]:
-    """A prompt's ids; raises :class:`InvalidParameterError` for what are none below the size."""
+def token_ids(given: Any) -> list[int]:
+    """A prompt's ids; raises :class:`InvalidParameterError` for what are none."""
     try:
-        ids = [operator.index(token) for token in given]
+        return [operator.index(token) for token in given]
     except TypeError:
         raise InvalidParameterError(
             f"prompt: {reprlib.repr(given)} must be text, a sequence of token ids, or a "
             "mapping with 'prompt' or 'prompt_token_ids'"
         ) from None
-    for token in ids:
-        if not 0 <= token < vocab_size:
-            raise InvalidParameterError(
-                f"prompt: token id {token} must be from 0 below {vocab_size}"
-            )
-    return ids
 
 
 def own_arguments(prompt: Mapping[str, Any]) -> RequestArguments:

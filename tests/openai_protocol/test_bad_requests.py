@@ -56,6 +56,16 @@ BAD: dict[str, tuple[tuple[str, dict[str, Any]], str | None, str]] = {
     "S13 stop a number": (chat(stop=["a", 1]), "stop[1]", "1 should be a valid string"),
     "S14 min_tokens": (chat(min_tokens=9, max_tokens=8), "min_tokens", "at most max_tokens=8"),
     "S14 stream_options": (chat(stream_options={}), "stream_options", "for a stream"),
+    "prompt_logprobs of a stream": (
+        chat(stream=True, prompt_logprobs=1),
+        "prompt_logprobs",
+        "a stream has no place for them",
+    ),
+    "echo with logprobs in a stream": (
+        completion(stream=True, echo=True, logprobs=1),
+        "logprobs",
+        "a stream has no place for the prompt's",
+    ),
     "S15 prompt empty": (completion(prompt=""), "prompt", "it is empty"),
     "S15 prompt []": (completion(prompt=[]), "prompt", "a list of 0 is no text"),
     "S15 prompt [[]]": (completion(prompt=[[]]), "prompt", "it is empty"),

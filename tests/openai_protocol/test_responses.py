@@ -14,11 +14,17 @@ from farthing.openai_protocol.errors import RequestError
 from farthing.openai_protocol.logprobs import chat_logprobs, completion_logprobs
 from farthing.openai_protocol.names import ModelNames
 from farthing.openai_protocol.responses import chat_response, usage
+from farthing.openai_protocol.served_model import ServedModel
 from support.tiny_models import make_tiny_model
 
 NAMES = ModelNames(["tiny", "small"])
 USER = [{"role": "user", "content": "What is a farthing? 🌾"}]
 GREEDY = {"temperature": 0, "max_tokens": 12, "ignore_eos": True}
+
+
+def served(llm: LLM) -> ServedModel:
+    """The model under the test's names."""
+    return ServedModel(NAMES, llm.encoder, llm.context_length, "fp_x")
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +34,11 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
 
 def answer(llm: LLM, url: str, body: dict[str, Any]) -> tuple[dict[str, Any], list[RequestOutput]]:
     """The body of the response, and the results it was made of."""
-    job = job_of(parse_request(url, body), llm, NAMES)
+    job = job_of(parse_request(url, body), served(llm))
     found = dict(llm.run((i, ids, job.params) for i, ids in enumerate(job.prompts)))
     outputs = [found[i] for i in range(len(job.prompts))]
     assert all(isinstance(output, RequestOutput) for output in outputs)
-    return job.response(outputs, llm), outputs  # type: ignore[arg-type]
+    return job.response(outputs), outputs  # type: ignore[arg-type]
 
 
 def test_a_chat_completion_is_what_llm_chat_gives(llm: LLM) -> None:
@@ -64,7 +70,7 @@ def test_a_chat_completion_is_what_llm_chat_gives(llm: LLM) -> None:
             "total_tokens": prompt + 12,
             "prompt_tokens_details": {"cached_tokens": 0},
         },
-        "system_fingerprint": None,
+        "system_fingerprint": "fp_x",
     }
 
 
@@ -195,7 +201,7 @@ def test_the_form_is_kept_to(llm: LLM) -> None:
 def test_a_developers_message_is_a_systems_where_the_template_knows_none(llm: LLM) -> None:
     def ids(role: str) -> tuple[list[int], ...]:
         messages = [{"role": role, "content": "Be brief."}, *USER]
-        return job_of(parse_request(CHAT, {"messages": messages}), llm, NAMES).prompts
+        return job_of(parse_request(CHAT, {"messages": messages}), served(llm)).prompts
 
     assert ids("developer") == ids("system") != ids("user")
 
@@ -221,7 +227,7 @@ def test_what_this_model_cannot_answer(
     llm: LLM, url: str, body: dict[str, Any], status: int, code: str, text: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
-        job_of(parse_request(url, body), llm, NAMES)
+        job_of(parse_request(url, body), served(llm))
     assert (caught.value.status, caught.value.code) == (status, code)
     assert text in str(caught.value)
 
@@ -319,5 +325,6 @@ def test_a_failed_request_is_an_error_of_the_servers(
             created=1,
             model="m",
             texts=Bytes(),
+            system_fingerprint=None,
         )
     assert (caught.value.status, caught.value.type) == (status, "server_error")

@@ -22,6 +22,7 @@ from farthing.openai_protocol.endpoints import Job, job_of
 from farthing.openai_protocol.errors import RequestError, request_error, shown
 from farthing.openai_protocol.names import ModelNames
 from farthing.openai_protocol.responses import cached_tokens, usage
+from farthing.openai_protocol.served_model import ServedModel, system_fingerprint
 from farthing.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -94,7 +95,12 @@ class BatchRun:
     ) -> None:
         self.counts = Counts()
         self._llm = llm
-        self._names = names
+        self._served = ServedModel(
+            names,
+            llm.encoder,
+            llm.context_length,
+            system_fingerprint(llm.fingerprint, llm.runner.kv.dtype),
+        )
         self._output = output
         self._watch = watch
         self._note = note
@@ -139,7 +145,7 @@ class BatchRun:
                 raise duplicate(name)
             request = request_of(values)
             self._tell_unknown(line, request.unknown_fields)
-            job = job_of(request, self._llm, self._names)
+            job = job_of(request, self._served)
         except Exception as error:  # this line's; the others go on
             self._refuse(line, custom_id, request_error(error))
             return None
@@ -153,7 +159,7 @@ class BatchRun:
                     raise result
                 assert result is not None  # the line is complete
                 outputs.append(result)
-            body = pending.job.response(outputs, self._llm)
+            body = pending.job.response(outputs)
         except Exception as error:
             self._refuse(pending.line, pending.custom_id, request_error(error))
             return

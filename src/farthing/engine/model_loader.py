@@ -15,7 +15,6 @@ from farthing.errors import (
     ContextLengthError,
     InsufficientMemoryError,
     InvalidParameterError,
-    ModelNotFoundError,
     UnsupportedOperationError,
 )
 from farthing.models.adapter import Adapter, FactorSource, apply_adapter
@@ -26,6 +25,7 @@ from farthing.models.checkpoint import (
     check_tensors,
     open_checkpoint,
 )
+from farthing.models.checkpoint.checkpoint import tokenizer_of
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.experts import expand, find_routing
 from farthing.program.native import FloatMode, KvCache, KvDtype, NativeExecutor
@@ -152,12 +152,7 @@ def load_model(
         if progress is not None:
             progress(done, weight_bytes)
 
-    if checkpoint.tokenizer is None:
-        raise ModelNotFoundError(
-            f"{path}: the model has no tokenizer; tokenizer.json (or, in a GGUF file, "
-            "tokenizer.ggml metadata) is needed"
-        )
-    tokenizer = Tokenizer.from_source(checkpoint.tokenizer)
+    tokenizer = tokenizer_of(checkpoint)
     # The context is known now, and rotary embeddings may depend on it.
     program = build_program(config, context_length=max_model_len)
     program, tensors = _adapt(program, checkpoint.tensors, options.adapter)

@@ -84,9 +84,14 @@ class OutputProcessor:
             self._end_taken = True
             index = self.request.choice
             tail = pending.pop() if pending else StreamChunk("", [], index=index)
-            metrics = metrics_of(self.request)
-            reason = self.request.finish_reason
-            pending.append(replace(tail, finish_reason=reason, metrics=metrics))
+            pending.append(
+                replace(
+                    tail,
+                    finish_reason=self.request.finish_reason,
+                    stop_reason=self.request.stop_reason,
+                    metrics=metrics_of(self.request),
+                )
+            )
         return pending
 
     def completion(self) -> CompletionOutput:

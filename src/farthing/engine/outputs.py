@@ -59,9 +59,9 @@ class RequestOutput:
 class StreamChunk:
     """New text of a streamed answer, always whole characters.
 
-    The last chunk of each choice has its ``finish_reason``. While a long prompt is read, each pass
-    gives a chunk without text or tokens. ``logprobs``: one mapping for each of ``token_ids``, as in
-    :class:`CompletionOutput`.
+    The last chunk of each choice has its ``finish_reason`` and ``stop_reason``. While a long prompt
+    is read, each pass gives a chunk without text or tokens. ``logprobs``: one mapping for each of
+    ``token_ids``, as in :class:`CompletionOutput`.
     """
 
     text: str
@@ -70,3 +70,4 @@ class StreamChunk:
     finish_reason: FinishReason | None = None
     metrics: RequestMetrics | None = None
     index: int = 0  # which of several choices
+    stop_reason: int | str | None = None

@@ -5,19 +5,19 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from farthing.openai_protocol.chat import ChatRequest
 from farthing.openai_protocol.completions import CompletionRequest
 from farthing.openai_protocol.errors import RequestError
-from farthing.openai_protocol.names import ModelNames
 from farthing.openai_protocol.responses import chat_response, completion_response
+from farthing.openai_protocol.served_model import ServedModel
 from farthing.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from farthing.engine.outputs import RequestOutput
-    from farthing.llm import LLM
+    from farthing.tokenization.prompt_encoder import PromptEncoder
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -28,10 +28,19 @@ class Job:
     """A request ready for the engine: its prompts in token ids, and what is asked of each."""
 
     request: ChatRequest | CompletionRequest
+    served: ServedModel
     model: str  # the name to answer with
     params: SamplingParams
     prompts: tuple[list[int], ...]
     texts: tuple[str | list[int], ...] = ()  # a completion's prompts as they were given
+    token: str = field(default_factory=lambda: secrets.token_hex(16))  # of the answer's id
+    created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
+
+    @property
+    def response_id(self) -> str:
+        """The id of the answer."""
+        kind = "chatcmpl" if isinstance(self.request, ChatRequest) else "cmpl"
+        return f"{kind}-{self.token}"
 
     def prompt(self, index: int) -> dict[str, Any]:
         """One of its prompts as :class:`LLM` takes it, with how the body wants it served."""
@@ -44,25 +53,27 @@ class Job:
         given = {name: value for name, value in served.items() if value is not None}
         return {"prompt_token_ids": self.prompts[index], **given}
 
-    def response(self, outputs: Sequence[RequestOutput], llm: LLM) -> dict[str, Any]:
+    def response(self, outputs: Sequence[RequestOutput]) -> dict[str, Any]:
         """The body of the response, given the result of each prompt. Raises RequestError."""
         if isinstance(self.request, ChatRequest):
             return chat_response(
                 self.request,
                 outputs[0],
-                response_id=f"chatcmpl-{secrets.token_hex(16)}",
-                created=int(time.time()),
+                response_id=self.response_id,
+                created=self.created,
                 model=self.model,
-                texts=llm.tokenizer,
+                texts=self.served.encoder.tokenizer,
+                system_fingerprint=self.served.system_fingerprint,
             )
         return completion_response(
             self.request,
             self.texts,
             outputs,
-            response_id=f"cmpl-{secrets.token_hex(16)}",
-            created=int(time.time()),
+            response_id=self.response_id,
+            created=self.created,
             model=self.model,
-            texts=llm.tokenizer,
+            texts=self.served.encoder.tokenizer,
+            system_fingerprint=self.served.system_fingerprint,
         )
 
 
@@ -81,43 +92,53 @@ def parse_request(url: str, body: Mapping[str, Any]) -> ChatRequest | Completion
     )
 
 
-def job_of(request: ChatRequest | CompletionRequest, llm: LLM, names: ModelNames) -> Job:
+def job_of(request: ChatRequest | CompletionRequest, served: ServedModel) -> Job:
     """Checks a request against the model and encodes it.
 
     Raises :class:`RequestError` or what :func:`~farthing.openai_protocol.errors.request_error`
     makes one of.
     """
-    model = names.checked(request.model)
+    model = served.names.checked(request.model)
     params = request.params()
     if isinstance(request, ChatRequest):
-        return Job(request, model, params, (_fitting(_chat_ids(request, llm), llm, "messages"),))
+        ids = _fitting(chat_ids(request, served.encoder), served, "messages")
+        return Job(request, served, model, params, (ids,))
     texts = request.prompts()
-    ids = [_fitting(_completion_ids(request, text, llm), llm, "prompt") for text in texts]
-    return Job(request, model, params, tuple(ids), tuple(texts))
+    prompts = [
+        _fitting(_completion_ids(request, text, served.encoder), served, "prompt") for text in texts
+    ]
+    return Job(request, served, model, params, tuple(prompts), tuple(texts))
 
 
-def _chat_ids(request: ChatRequest, llm: LLM) -> list[int]:
+def chat_ids(
+    request: ChatRequest,
+    encoder: PromptEncoder,
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> list[int]:
+    """Token ids of a conversation. Raises :class:`RequestError` and :class:`ChatTemplateError`."""
     arguments = request.for_template()
-    if "developer" not in llm.chat_template.source:  # OpenAI's newer name for the same role
+    if "developer" not in encoder.chat_template.source:  # OpenAI's newer name for the same role
         for message in arguments["messages"]:
             if message["role"] == "developer":
                 message["role"] = "system"
-    return llm.encode_chat(**arguments)
+    return encoder.encode_chat(**arguments, tools=tools)
 
 
-def _completion_ids(request: CompletionRequest, prompt: str | list[int], llm: LLM) -> list[int]:
+def _completion_ids(
+    request: CompletionRequest, prompt: str | list[int], encoder: PromptEncoder
+) -> list[int]:
     if not isinstance(prompt, str):
-        return prompt
-    special = request.add_special_tokens is not False
-    return llm.tokenizer.encode(prompt, add_special_tokens=special, allow_control=True)
+        return encoder.checked(prompt)
+    return encoder.encode(prompt, add_special_tokens=request.add_special_tokens is not False)
 
 
-def _fitting(ids: list[int], llm: LLM, param: str) -> list[int]:
-    if len(ids) < llm.context_length:
+def _fitting(ids: list[int], served: ServedModel, param: str) -> list[int]:
+    if len(ids) < served.context_length:
         return ids
     raise RequestError(  # clients know a full context by this sentence or by the code
-        f"This model's maximum context length is {llm.context_length} tokens. However, your prompt "
-        f"contains {len(ids)} input tokens, and at least one is to be generated.",
+        f"This model's maximum context length is {served.context_length} tokens. However, your "
+        f"prompt contains {len(ids)} input tokens, and at least one is to be generated.",
         param=param,
         code="context_length_exceeded",
     )

@@ -48,15 +48,18 @@ def completion_logprobs(
     texts: TokenTexts,
     *,
     as_ids: bool = False,
+    offsets: TextOffsets | None = None,
 ) -> dict[str, Any]:
     """``logprobs`` of a completion choice; the token itself is always among the alternatives.
 
-    ``text_offset`` is the character of the tokens' text in which a token begins.
+    ``text_offset`` is the character of the tokens' text in which a token begins. ``offsets``: of
+    the tokens before these, which are parts of a choice.
     """
+    offsets = offsets or TextOffsets()
     tokens: list[str] = []
     values: list[float | None] = []
     alternatives: list[dict[str, float] | None] = []
-    offsets = _offsets([texts.token_bytes(token) for token in token_ids])
+    begins = [offsets.next(texts.token_bytes(token)) for token in token_ids]
     for token, by_token in zip(token_ids, entries, strict=True):
         if by_token is None:
             name = texts.decode([token], skip_special=False)
@@ -77,7 +80,7 @@ def completion_logprobs(
         "tokens": tokens,
         "token_logprobs": values,
         "top_logprobs": alternatives,
-        "text_offset": offsets,
+        "text_offset": begins,
     }
 
 
@@ -98,17 +101,20 @@ def prompt_logprobs(entries: Entries) -> list[dict[str, Any] | None]:
     ]
 
 
-def _offsets(pieces: Sequence[bytes]) -> list[int]:
-    """The character in which each piece begins, of the text of all of them."""
-    characters = codecs.getincrementaldecoder("utf-8")("replace")
-    offsets = []
-    offset = 0
-    for piece in pieces:
-        open_, _ = characters.getstate()
-        broken = bool(open_ and piece) and not _goes_on(open_, piece)
-        offsets.append(offset + broken)  # what is broken off is a character of its own
-        offset += len(characters.decode(piece))
-    return offsets
+class TextOffsets:
+    """The character in which each piece of a text begins, as its pieces come."""
+
+    def __init__(self) -> None:
+        self._characters = codecs.getincrementaldecoder("utf-8")("replace")
+        self._offset = 0
+
+    def next(self, piece: bytes) -> int:
+        """Where ``piece`` begins, which comes next."""
+        open_, _ = self._characters.getstate()
+        # What is broken off is a character of its own.
+        begins = self._offset + bool(open_ and piece and not _goes_on(open_, piece))
+        self._offset += len(self._characters.decode(piece))
+        return begins
 
 
 def _goes_on(character: bytes, piece: bytes) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from farthing.engine.outputs import CompletionOutput, Logprob, RequestOutput
+from farthing.engine.request import FinishReason
 from farthing.openai_protocol.chat import ChatRequest
 from farthing.openai_protocol.completions import CompletionRequest
 from farthing.openai_protocol.errors import RequestError, generation_error
@@ -25,6 +26,7 @@ def chat_response(
     created: int,
     model: str,
     texts: TokenTexts,
+    system_fingerprint: str | None,
 ) -> dict[str, Any]:
     """The body of ``chat.completion``. ``created``: seconds since 1970.
 
@@ -57,7 +59,7 @@ def chat_response(
         "model": model,
         "choices": choices,
         "usage": usage([output]),
-        "system_fingerprint": None,
+        "system_fingerprint": system_fingerprint,
     }
     if request.prompt_logprobs is not None:
         body["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs or [])
@@ -75,6 +77,7 @@ def completion_response(
     created: int,
     model: str,
     texts: TokenTexts,
+    system_fingerprint: str | None,
 ) -> dict[str, Any]:
     """The body of ``text_completion``: the answers to each of ``prompts``, in their order.
 
@@ -93,21 +96,27 @@ def completion_response(
         "model": model,
         "choices": choices,
         "usage": usage(outputs, only_prompts=request.only_echo),
-        "system_fingerprint": None,
+        "system_fingerprint": system_fingerprint,
     }
 
 
 def usage(outputs: Sequence[RequestOutput], *, only_prompts: bool = False) -> dict[str, Any]:
     """Tokens of a response: each prompt once, all that was sampled for it."""
-    prompt = sum(len(output.prompt_token_ids) for output in outputs)
     completion = sum(len(answer.token_ids) for output in outputs for answer in output.outputs)
-    if only_prompts:
-        completion = 0
+    return usage_of(
+        sum(len(output.prompt_token_ids) for output in outputs),
+        0 if only_prompts else completion,
+        sum(map(cached_tokens, outputs)),
+    )
+
+
+def usage_of(prompt: int, completion: int, cached: int) -> dict[str, Any]:
+    """``usage`` of so many tokens; ``cached`` are among those of the prompt."""
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(map(cached_tokens, outputs))},
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
 
 
@@ -120,15 +129,27 @@ def _refuse_failed(output: RequestOutput) -> None:
     if output.error is not None:
         raise generation_error(output.error)
     for answer in output.outputs:
-        if answer.finish_reason == "timeout":
-            raise RequestError(
-                "the time that the request was given is over",
-                status=504,
-                type="server_error",
-                code="timeout",
-            )
-        if answer.finish_reason not in ("stop", "length"):
-            raise generation_error(f"the answer ended by {answer.finish_reason}")
+        if (failure := failure_of(answer.finish_reason)) is not None:
+            raise failure
+
+
+def failure_of(finish_reason: FinishReason | None) -> RequestError | None:
+    """The error of an answer that ended so; None if it is an answer."""
+    if finish_reason in ("stop", "length"):
+        return None
+    if finish_reason == "timeout":
+        return RequestError(
+            "the time that the request was given is over",
+            status=504,
+            type="server_error",
+            code="timeout",
+        )
+    return generation_error(f"the answer ended by {finish_reason}")
+
+
+def echoed(prompt: str | list[int], texts: TokenTexts) -> str:
+    """The text of a completion's prompt, as it was given."""
+    return prompt if isinstance(prompt, str) else texts.decode(prompt, skip_special=False)
 
 
 def _end(answer: CompletionOutput) -> dict[str, Any]:
@@ -149,8 +170,7 @@ def _completion_choice(
         text, tokens, entries = "", [], []
         end = {"finish_reason": "length", "stop_reason": None}
     if request.echo:
-        before = prompt if isinstance(prompt, str) else texts.decode(prompt, skip_special=False)
-        text = before + text
+        text = echoed(prompt, texts) + text
         tokens = [*output.prompt_token_ids, *tokens]
         entries = [*(output.prompt_logprobs or []), *entries]
     logprobs = None
@@ -166,6 +186,6 @@ def _completion_choice(
     if request.prompt_logprobs is not None:
         choice["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs or [])
     if request.return_token_ids:
-        choice["token_ids"] = answer.token_ids
+        choice["token_ids"] = [] if request.only_echo else answer.token_ids
         choice["prompt_token_ids"] = output.prompt_token_ids
     return choice

@@ -124,6 +124,11 @@ class SamplingFields(Strict):
         Raises :class:`RequestError` and :class:`InvalidParameterError`.
         """
         self._refuse_what_is_not_served()
+        if self.stream and self.prompt_logprobs is not None:
+            raise RequestError(
+                "prompt_logprobs: a stream has no place for them; ask for the answer whole",
+                param="prompt_logprobs",
+            )
         given = {name: getattr(self, name) for name in _PASSED_ON}
         guided = {
             kind: getattr(self, f"guided_{kind}") for kind in ("json", "regex", "choice", "grammar")

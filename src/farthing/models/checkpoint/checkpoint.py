@@ -10,12 +10,13 @@ from typing import Literal
 import numpy as np
 
 from farthing.config import ModelConfig
-from farthing.errors import ModelFormatError
+from farthing.errors import ModelFormatError, ModelNotFoundError
 from farthing.models.checkpoint.packed_manifest import Manifest
 from farthing.models.checkpoint.packed_tensor import PackedTensor
 from farthing.models.checkpoint.tensor import TensorSource
 from farthing.program.ops import WeightSlot
 from farthing.tokenization.source import TokenizerSource
+from farthing.tokenization.tokenizer import Tokenizer
 
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
@@ -63,6 +64,16 @@ class Checkpoint:
         for tensor in self.tensors.values():
             totals[tensor.stored_dtype] = totals.get(tensor.stored_dtype, 0) + tensor.nbytes
         return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
+
+
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    """The tokenizer of a checkpoint. Raises :class:`ModelNotFoundError` if it came without one."""
+    if checkpoint.tokenizer is None:
+        raise ModelNotFoundError(
+            f"{checkpoint.path}: the model has no tokenizer; tokenizer.json (or, in a GGUF file, "
+            "tokenizer.ggml metadata) is needed"
+        )
+    return Tokenizer.from_source(checkpoint.tokenizer)
 
 
 def check_tensors(checkpoint: Checkpoint, slots: Iterable[WeightSlot]) -> None:
