@@ -139,19 +139,24 @@ class SimulatedServer:
         client.came.append(time)
         self._keys += 1
         ask = Ask(self._keys, client.prompt_tokens, len(client.lengths), client.max_tokens)
-        try:
-            place = self.admission.enter(client.principal, [ask])
-        except RequestError as error:
-            assert error.status == 429
-            assert error.retry_after is not None
-            client.promised.append(error.retry_after)
-            client.codes[error.code or ""] += 1
-            wait = error.retry_after
+        place = self._enter(client, ask)
+        if isinstance(place, RequestError):
+            assert place.status == 429
+            assert place.retry_after is not None
+            wait = place.retry_after
+            client.promised.append(wait)
+            client.codes[place.code or ""] += 1
             self._push(client, time + (math.ceil(wait) if client.whole_seconds else wait))
             return
         self._open[self._keys] = client, place, []
         self._inbox.append((self._keys, client))
         self._check()
+
+    def _enter(self, client: Client, ask: Ask) -> Place | RequestError:
+        try:
+            return self.admission.enter(client.principal, [ask])
+        except RequestError as error:
+            return error
 
     def _check(self) -> None:
         numbers = self.admission.numbers

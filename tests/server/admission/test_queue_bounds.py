@@ -18,6 +18,13 @@ from server.admission.steps import stepped
 MAX_REQUESTS, MAX_TOKENS = 4, 100
 
 
+def entered(admission: Admission, asks: list[Ask]) -> Place | RequestError:
+    try:
+        return admission.enter(ANYBODY, asks)
+    except RequestError as error:
+        return error
+
+
 class Traffic(RuleBasedStateMachine):
     """Anyone enters, begins, advances, ends and leaves at any time."""
 
@@ -42,25 +49,27 @@ class Traffic(RuleBasedStateMachine):
         self.keys += len(sizes)
         tokens = self.tokens()
         fits = len(self.waiting) < MAX_REQUESTS and tokens + sum(sizes) <= MAX_TOKENS
-        try:
-            place = self.admission.enter(ANYBODY, asks)
-        except RequestError as error:
+        place = entered(self.admission, asks)
+        if isinstance(place, RequestError):
             assert not fits
             self.refused += 1
-            if sum(sizes) > MAX_TOKENS:
-                assert error.status == 400
-                assert error.retry_after is None
-                assert str(sum(sizes)) in str(error)
-                assert str(MAX_TOKENS) in str(error)
-                return
-            assert (error.status, error.type, error.code) == (429, "rate_limit_error", "queue_full")
-            assert error.retry_after is not None
-            assert LEAST_WAIT <= error.retry_after <= MOST_WAIT
+            self.check_refusal(place, sum(sizes))
             return
         assert fits
         number = asks[0].key
         self.places[number] = place, asks
         self.waiting[number] = {ask.key: ask.prompt_tokens for ask in asks}
+
+    def check_refusal(self, error: RequestError, tokens: int) -> None:
+        if tokens > MAX_TOKENS:
+            assert error.status == 400
+            assert error.retry_after is None
+            assert str(tokens) in str(error)
+            assert str(MAX_TOKENS) in str(error)
+            return
+        assert (error.status, error.type, error.code) == (429, "rate_limit_error", "queue_full")
+        assert error.retry_after is not None
+        assert LEAST_WAIT <= error.retry_after <= MOST_WAIT
 
     def tokens(self) -> int:
         return sum(sum(prompts.values()) for prompts in self.waiting.values())

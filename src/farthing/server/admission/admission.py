@@ -111,6 +111,7 @@ class Admission:
         prompt.request.waiting -= 1
         if not prompt.request.waiting:
             self._waiting -= 1
+            self._forecasting.free(self._clock())
 
     def _leave(self, principal: Principal, request: Entered) -> None:
         if request.left:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from math import ceil
 
 from farthing.server.admission.answer_lengths import AnswerLengths
@@ -17,10 +18,14 @@ HORIZON = 240.0
 MOST_AGE = 1.0
 """Seconds for which a forecast holds while nobody enters, begins, ends or leaves."""
 
-SLACK = 0.05
-"""Share of a wait that is added to it: who comes too early comes in vain, and what comes too late
+SLACK = 0.1
+"""Share of a wait that is added to it: who comes too early comes in vain, and who comes too late
 takes nothing from the engine, which has a queue to go on with."""
 
+MOST_STRETCH = 4.0
+"""By how much more or less than it says a forecast is believed to take."""
+
+_WATCHED = 16  # places at a time
 _NOTED = 16  # tokens of a running answer between two notes of its length
 _RECENT = 32  # requests of which the usual one is the mean
 
@@ -47,6 +52,9 @@ class Forecasting:
         self._usual_prompt = 0.0
         self._usual_limit = 0.0
         self._ignoring = 0.0  # share of prompts whose answers end by their limit
+        self._freed = 0  # places in the queue, ever
+        self._checks: deque[tuple[int, float, float]] = deque()  # that number, since when, expected
+        self._stretch = 1.0  # actual to expected seconds until a place is free
         self._changes = 0
         self._cached: tuple[Forecast, float] | None = None  # and when its first step began
         self._of = (-1, 0.0, False)  # the changes, the time and the reach of what is cached
@@ -73,6 +81,23 @@ class Forecasting:
             elif (running := self._running.pop(prompt.ask.key, None)) is not None:
                 self._note_length(running, ended=False)
         return waited
+
+    def free(self, now: float) -> None:
+        """Notes that a request waits no more, and how right what was expected of it was."""
+        self._freed += 1
+        while self._checks and self._checks[0][0] <= self._freed:
+            _, since, expected = self._checks.popleft()
+            ratio = min(max((now - since) / expected, 1 / MOST_STRETCH), MOST_STRETCH)
+            self._stretch += (ratio - self._stretch) / 8
+
+    def _watch(self, forecast: Forecast, began: float, waiting: int) -> None:
+        """Notes what is expected of a place in the middle of those that are taken now."""
+        place = (waiting + 1) // 2
+        number = self._freed + place
+        if len(self._checks) < _WATCHED and place <= len(forecast.places):
+            expected = forecast.places[place - 1]
+            if expected > 0 and not (self._checks and number <= self._checks[-1][0]):
+                self._checks.append((number, began, expected))
 
     def on_step(self, stepped: Stepped) -> list[Prompt]:
         """Learns from a step; the prompts that waited and began in it."""
@@ -143,7 +168,7 @@ class Forecasting:
         else:
             after = forecast.places[-1] if known else 0.0
             after += (number - known) * forecast.apart(self._max_num_seqs)
-        return began + after * (1 + SLACK)
+        return began + after * self._stretch * (1 + SLACK)
 
     def room(self, tokens: int, now: float) -> float:
         """When prompts of so many tokens that wait now, or will, have begun."""
@@ -165,7 +190,7 @@ class Forecasting:
         else:
             last = times[-1] if times else HORIZON
             after = last * count / max(len(times), 1)
-        return began + after * (1 + SLACK)
+        return began + after * self._stretch * (1 + SLACK)
 
     def _forecast(self, now: float, *, ends: bool = False) -> tuple[Forecast, float]:
         """The next steps, and when the first of them began; made once a change of what they are."""
@@ -202,6 +227,7 @@ class Forecasting:
         )
         # A first step that should have ended ends now.
         began = max(began, now - forecast.first_step)
+        self._watch(forecast, began, len({id(prompt.request) for prompt in waiting}))
         self._cached = forecast, began
         self._of = self._changes, now, ends
         return self._cached

@@ -48,9 +48,9 @@ class Promises:
         """The number of the place, from 1, that the next to be refused may have.
 
         The one behind all who were promised one. Who came at his time and in vain (``again``) goes
-        ahead of those who have not come yet.
+        ahead of those who have not come yet. He has every second place, for he will meet them.
         """
-        return 1 + len(self._again if again else self._times)
+        return 2 * (len(self._again) + 1) if again else len(self._times) + 1
 
     def add(self, time: float, tokens: int = 0, *, again: bool = False) -> None:
         """Notes that somebody is told to come then."""

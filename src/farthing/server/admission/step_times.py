@@ -19,7 +19,12 @@ LEAST_WEIGHT = 0.02
 OUTLIER = 3.0
 """Mean deviations from the prediction beyond which more counts no more."""
 
+LEAST_SECONDS = 1e-6
+"""What a step takes at least."""
+
 _REFIT_EVERY = 8  # steps
+_FEW = 8  # steps of a kind that may all have been slow by chance
+_FAMILIAR = 32  # steps after which a prediction is better than nothing
 _FIRST_GUESS = (0.05, 0.001, 0.005)  # before any step: a small model on few cores
 # Where the steps seen cannot tell the three apart: a pass reads all weights whatever it computes, a
 # decoding row hardly adds to it, a row of a prompt is arithmetic.
@@ -45,58 +50,68 @@ class _Kind:
     prefill_rows: float
     seconds: float
     deviation: float
-    count: int
-    last: int  # the number of its last step
+    count: int = 0
+    last: int = 0  # the number of its last step
 
 
 class LinearStepTimes:
-    """``a + b * decode rows + c * prompt rows``, none of the three below 0.
+    """``a + b * decode rows + c * prompt rows``, none of the three below 0, times a pace.
 
     Steps come in long runs of one kind, decoding alone above all, and plain recursive least squares
     with forgetting loses in such a run what it knew of the others. So each kind of step (rows by
-    powers of two) keeps means of its own and forgets by its own steps. An observation further from
-    the prediction than three times the usual deviation counts as if it were just there (Huber's
-    function), so a hiccup moves little, and a machine that has become slower is followed, since the
-    deviation grows with it. The coefficients are the non-negative least squares of relative errors
-    over the kinds, of which there are a few dozen: eight sets of active ones are all there are.
+    powers of two) keeps means of its own and forgets by its own steps; the coefficients are the
+    non-negative least squares of relative errors over the kinds, a few dozen. A machine that has
+    become slower or faster is so in all: the pace, actual to linear time over the last steps, says
+    that at once, before the means of every kind do. An observation further from the prediction than
+    three times the usual deviation counts as if it were just there (Huber's function): a hiccup
+    moves little, and a change that lasts is followed, since the deviation grows with it.
     """
 
     def __init__(self) -> None:
         self.coefficients: tuple[float, float, float] = _FIRST_GUESS
         self._kinds: dict[tuple[int, int], _Kind] = {}
         self._steps = 0
+        self._pace = 1.0  # actual to linear time, of late
 
     def observe(self, decode_rows: int, prefill_rows: int, seconds: float) -> None:
         """Notes a step; one without rows or time says nothing."""
         if seconds <= 0 or decode_rows + prefill_rows <= 0:
             return
+        seconds = max(seconds, LEAST_SECONDS)
         self._steps += 1
         name = decode_rows.bit_length(), prefill_rows.bit_length()
         kind = self._kinds.get(name)
         if kind is None:
-            self._kinds[name] = _Kind(
-                decode_rows, prefill_rows, seconds, seconds / 4, 1, self._steps
-            )
-            self._fit()
-            return
+            known = self._steps > _FAMILIAR
+            usual = self.predict(decode_rows, prefill_rows) if known else seconds
+            kind = self._kinds[name] = _Kind(decode_rows, prefill_rows, usual, usual / 4)
+        elif kind.count < _FEW and seconds < kind.seconds / 2:
+            kind.seconds, kind.count = seconds, 0  # the first were hiccups: nothing is faster
         kind.count += 1
         kind.last = self._steps
         rate = 1 / min(kind.count, MEMORY)
-        predicted = self.predict(decode_rows, prefill_rows)
+        linear = self._linear(decode_rows, prefill_rows)
+        # Before there is a model, the mean of its kind is the prediction.
+        predicted = linear * self._pace if self._steps > _FAMILIAR else kind.seconds
         bound = OUTLIER * kind.deviation
         residual = min(max(seconds - predicted, -bound), bound)
-        kind.deviation += rate * (abs(residual) - kind.deviation)
+        kind.deviation += (abs(residual) - kind.deviation) / MEMORY
         kind.deviation = max(kind.deviation, kind.seconds * 0.01)
         kind.decode_rows += rate * (decode_rows - kind.decode_rows)
         kind.prefill_rows += rate * (prefill_rows - kind.prefill_rows)
         kind.seconds += rate * (predicted + residual - kind.seconds)
-        if self._steps < 4 * _REFIT_EVERY or self._steps % _REFIT_EVERY == 0:
+        if self._steps > _FAMILIAR:
+            self._pace += ((predicted + residual) / linear - self._pace) / MEMORY
+        if self._steps <= _FAMILIAR or self._steps % _REFIT_EVERY == 0:
             self._fit()
 
     def predict(self, decode_rows: int, prefill_rows: int) -> float:
         """Seconds of a step of so many rows."""
+        return max(self._linear(decode_rows, prefill_rows) * self._pace, LEAST_SECONDS)
+
+    def _linear(self, decode_rows: int, prefill_rows: int) -> float:
         a, b, c = self.coefficients
-        return max(a + b * decode_rows + c * prefill_rows, 1e-6)
+        return max(a + b * decode_rows + c * prefill_rows, LEAST_SECONDS)
 
     def _fit(self) -> None:
         matrix = [[0.0] * 3 for _ in range(3)]
