@@ -23,8 +23,8 @@ ONE = {"prompt": "Hello", "max_tokens": 3}
 
 
 def test_lists_and_lines_are_read(tmp_path: Path) -> None:
-    two = {"prompt": "You", "max_tokens": 1, "ignore_eos": False, "id": 7}
-    expected = [TraceRequest("Hello", 3, True), TraceRequest("You", 1, False)]
+    two = {"prompt": "You", "max_tokens": 1, "ignore_eos": False, "id": 7, "arrival": 1.5}
+    expected = [TraceRequest("Hello", 3, True), TraceRequest("You", 1, False, 1.5)]
     path = tmp_path / "trace"
     path.write_text(json.dumps([ONE, two]))
     assert read_trace(path) == expected
@@ -55,6 +55,9 @@ def test_separators_of_lines_within_a_prompt_end_no_line(separator: str, tmp_pat
         (json.dumps([{**ONE, "max_tokens": True}]), "request 0"),
         (json.dumps([{**ONE, "max_tokens": 1.5}]), "request 0"),
         (json.dumps([{**ONE, "ignore_eos": 1}]), "request 0"),
+        (json.dumps([{**ONE, "arrival": -1}]), "request 0"),
+        (json.dumps([{**ONE, "arrival": True}]), "request 0"),
+        (json.dumps([{**ONE, "arrival": float("inf")}]), "request 0"),
     ],
 )
 def test_what_is_no_trace_is_refused(text: str, problem: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from support.fake_llama_cpp import write_llama_cpp, write_llama_server
 from support.packing import pack
 
 SHAPE = "layers=2,hidden=64,intermediate=96,heads=4,kv_heads=2,vocab=300"
-VERBS = ("kernels", "prefill", "decode", "batch", "context", "compare", "requests")
+VERBS = ("kernels", "prefill", "decode", "batch", "context", "compare", "requests", "serve")
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

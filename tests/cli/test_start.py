@@ -34,7 +34,7 @@ HEAVY = {
     "farthing.catalog",
     "farthing.machine",
 }
-HELPS = [(), *((verb,) for verb in VERBS), ("bench", "decode")]
+HELPS = [(), *((verb,) for verb in VERBS), ("bench", "decode"), ("bench", "serve")]
 
 
 def test_every_verb_is_there() -> None:

@@ -19,17 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """One user's request: a prompt, control tokens included, and how long its answer is."""
+    """One user's request: a prompt, control tokens included, and how long its answer is.
+
+    ``arrival``: seconds from the beginning, where the trace says when it came.
+    """
 
     prompt: str
     max_tokens: int
     ignore_eos: bool
+    arrival: float | None = None
 
 
-def read_trace(path: Path) -> list[TraceRequest]:
+def read_trace(path: Path, option: str = "--trace") -> list[TraceRequest]:
     """Requests of a JSON list, or of JSON lines, each with ``prompt`` and ``max_tokens``.
 
-    ``ignore_eos`` is true if not given, so that every program makes as many tokens.
+    ``ignore_eos`` is true if not given, so that every program makes as many tokens; ``arrival`` may
+    say when a request comes, in seconds. ``option``: what errors call the file's place.
 
     Raises :class:`InvalidParameterError` naming what is wrong, ``OSError`` if it cannot be read.
     """
@@ -39,15 +44,15 @@ def read_trace(path: Path) -> list[TraceRequest]:
         items = json.loads(text) if text.lstrip().startswith("[") else _lines(text)
     except UnicodeDecodeError as error:
         raise InvalidParameterError(
-            f"--trace {path}: byte {error.start} is not UTF-8; requests must be JSON in UTF-8"
+            f"{option} {path}: byte {error.start} is not UTF-8; requests must be JSON in UTF-8"
         ) from None
     except RecursionError:
-        raise InvalidParameterError(f"--trace {path}: its JSON is nested too deep") from None
+        raise InvalidParameterError(f"{option} {path}: its JSON is nested too deep") from None
     except ValueError as error:
-        raise InvalidParameterError(f"--trace {path}: {error}") from None
+        raise InvalidParameterError(f"{option} {path}: {error}") from None
     if not items:
-        raise InvalidParameterError(f"--trace {path}: has no requests, at least one is needed")
-    return [_request(path, number, item) for number, item in enumerate(items)]
+        raise InvalidParameterError(f"{option} {path}: has no requests, at least one is needed")
+    return [_request(f"{option} {path}", number, item) for number, item in enumerate(items)]
 
 
 def _lines(text: str) -> list[Any]:
@@ -61,16 +66,24 @@ def _lines(text: str) -> list[Any]:
     return items
 
 
-def _request(path: Path, number: int, item: Any) -> TraceRequest:
+def _request(place: str, number: int, item: Any) -> TraceRequest:
     match item:
         case {"prompt": str(prompt), "max_tokens": int(most), **others} if prompt and most >= 1:
             ignore_eos = others.get("ignore_eos", True)
-            if isinstance(ignore_eos, bool) and not isinstance(most, bool):
-                return TraceRequest(prompt, most, ignore_eos)
+            arrival: Any = others.get("arrival")
+            if isinstance(ignore_eos, bool) and not isinstance(most, bool) and _is_time(arrival):
+                return TraceRequest(prompt, most, ignore_eos, arrival)
     raise InvalidParameterError(
-        f"--trace {path}: request {number} must have a prompt (text), max_tokens (a whole number "
-        "from 1) and, if it likes, ignore_eos (true or false)"
+        f"{place}: request {number} must have a prompt (text), max_tokens (a whole number from 1) "
+        "and, if it likes, ignore_eos (true or false) and arrival (seconds from 0)"
     )
+
+
+def _is_time(value: Any) -> bool:
+    if value is None:
+        return True
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value < float("inf")
 
 
 def longest_sequence(trace: Sequence[TraceRequest], tokenizer: Tokenizer) -> int:

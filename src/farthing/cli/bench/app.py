@@ -21,6 +21,8 @@ from farthing.cli.bench.options import (
     counts,
 )
 from farthing.cli.bench.requests import requests
+from farthing.cli.bench.serve import serve
+from farthing.cli.bench.serve_options import SeveralValuesCommand
 from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads, Weights
 
 if TYPE_CHECKING:
@@ -288,6 +290,7 @@ def compare(
 
 
 app.command("requests")(requests)
+app.command("serve", cls=SeveralValuesCommand)(serve)
 
 
 def _session(

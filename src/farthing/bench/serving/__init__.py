@@ -1,0 +1,1 @@
+"""A load generator for servers of the OpenAI API: what ``farthing bench serve`` does."""
