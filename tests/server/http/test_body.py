@@ -17,7 +17,10 @@ JSON = ("content-type", "application/json")
 
 
 def body_of(
-    *messages: Message, headers: list[tuple[str, str]] | None = None, limit: int = 100
+    *messages: Message,
+    headers: list[tuple[str, str]] | None = None,
+    limit: int = 100,
+    cut: RequestError | None = None,
 ) -> bytes:
     coming = iter(messages)
 
@@ -25,7 +28,9 @@ def body_of(
         return next(coming)
 
     raw = Headers(raw=[(n.encode(), v.encode("latin-1")) for n, v in headers or [JSON]]).raw
-    request = Request({"type": "http", "method": "POST", "headers": raw}, receive)
+    state = {} if cut is None else {"cut": cut}
+    scope = {"type": "http", "method": "POST", "headers": raw, "state": state}
+    request = Request(scope, receive)
 
     async def read() -> bytes:
         return await read_body(request, HttpLimits(max_body_bytes=limit))
@@ -106,5 +111,5 @@ def test_a_client_that_leaves_is_told_from_a_body_that_is_broken_off() -> None:
         body_of(part(b"{", True), {"type": "http.disconnect"})
     slow = RequestError("too slow", status=408)
     with pytest.raises(RequestError) as refused:
-        body_of(part(b"{", True), {"type": "http.disconnect", "error": slow})
+        body_of(part(b"{", True), {"type": "http.disconnect"}, cut=slow)
     assert refused.value is slow

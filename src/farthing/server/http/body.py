@@ -8,7 +8,9 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from farthing.openai_protocol.errors import RequestError, shown
+from farthing.server.http.cycle import cut_of
 from farthing.server.http.limits import HttpLimits
+from farthing.server.http.refusals import body_too_large
 
 
 async def read_body(request: Request, limits: HttpLimits) -> bytes:
@@ -25,7 +27,7 @@ async def read_body(request: Request, limits: HttpLimits) -> bytes:
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
-            raise message.get("error") or ClientDisconnect
+            raise cut_of(request.scope) or ClientDisconnect
         part = message.get("body", b"")
         size += len(part)
         if size > limits.max_body_bytes:
@@ -33,15 +35,6 @@ async def read_body(request: Request, limits: HttpLimits) -> bytes:
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def body_too_large(limits: HttpLimits) -> RequestError:
-    """The error of a body over ``limits.max_body_bytes``."""
-    return RequestError(
-        f"the request is longer than {limits.max_body_bytes} bytes",
-        status=413,
-        code="request_too_large",
-    )
 
 
 def _check_type(headers: Headers) -> None:

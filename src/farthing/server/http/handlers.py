@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from farthing.openai_protocol.errors import RequestError, request_error, shown
+from farthing.server.http.cycle import cut_of
 from farthing.server.http.errors import error_response
 
 CLIENT_CLOSED_REQUEST = 499
@@ -63,4 +64,5 @@ async def _answered(request: Request, error: Exception) -> Response:
 
 
 async def _client_left(request: Request, error: Exception) -> Response:
-    return Response(status_code=CLIENT_CLOSED_REQUEST)
+    cut = cut_of(request.scope)
+    return Response(status_code=CLIENT_CLOSED_REQUEST) if cut is None else error_response(cut)

@@ -21,9 +21,9 @@ class HttpLimits:
     header_timeout: float = 10.0  # from its first byte, or from the connection, to its last
     body_timeout: float = 30.0
     keep_alive_timeout: float = 75.0  # between requests: more than the 60 s of common proxies
-    write_timeout: float = 30.0  # that a full write buffer, 64 KiB, may take to become empty
+    write_timeout: float = 30.0  # within which a client takes 16 KiB of what waits to be sent
     linger_timeout: float = 5.0  # that a refused client is read from, so that it reads the refusal
-    max_bodies_bytes: int = 256 << 20  # of all requests that have not been answered
+    max_bodies_bytes: int = 256 << 20  # of all requests of which a part is still to come
     max_connections: int | None = None  # None: what the limit of file descriptors allows
 
     def __post_init__(self) -> None:
