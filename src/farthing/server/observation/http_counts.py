@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Collection
+from copy import deepcopy
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -44,6 +45,10 @@ class HttpCounts:
         if histogram is None:
             histogram = self.seconds[path] = Histogram(DURATION_BOUNDS)
         histogram.observe(seconds)
+
+    def copied(self) -> HttpCounts:
+        """The counts as they are now."""
+        return deepcopy(self)
 
 
 class ObservedApp:
@@ -111,7 +116,7 @@ class ObservedApp:
 
     def _template(self, scope: Scope) -> str:
         """The path of the route, never what a stranger wrote."""
+        if scope["path"] in self._paths:
+            return str(scope["path"])
         path = getattr(scope.get("route"), "path", None)
-        if isinstance(path, str):
-            return path
-        return scope["path"] if scope["path"] in self._paths else UNKNOWN
+        return path if isinstance(path, str) else UNKNOWN

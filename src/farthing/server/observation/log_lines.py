@@ -30,7 +30,7 @@ class JsonLines(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Never raises: what cannot be written as it is, is written as its type."""
+        """What JSON has no form for is written as its type."""
         entry: dict[str, object] = {
             "time": _utc(record.created),
             "level": record.levelname.lower(),
@@ -50,7 +50,7 @@ class TextLines(logging.Formatter):
     """For people: time, level, message, fields; a traceback follows, each line of it indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Never raises."""
+        """One line, or several with a traceback."""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         fields = _fields(record)
         if (request_id := current_request_id()) and "request_id" not in fields:
@@ -65,11 +65,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:  # arguments that do not fit, or cannot be shown
-        return f"{record.msg!s:.200} (its arguments do not fit)" if _is_text(record.msg) else "?"
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+        return f"{record.msg if isinstance(record.msg, str) else '?'} (cannot be shown)"
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

@@ -40,6 +40,7 @@ class LineWriter:
         self._failed = 0  # lines that could not be written
         self._told = 0  # of both, said in the log itself
         self._torn = False  # the last line was begun and not ended
+        self._closed = False
         self._thread = threading.Thread(target=self._write_all, name="farthing-log", daemon=True)
         self._thread.start()
 
@@ -52,7 +53,8 @@ class LineWriter:
         """Takes a line (without its end). Never waits, never raises."""
         raw = line.encode("utf-8", "replace") + b"\n"
         waiting = self._put_bytes - self._taken_bytes
-        if self._lines.qsize() >= self._max_lines or waiting + len(raw) > self._max_bytes:
+        full = self._lines.qsize() >= self._max_lines or waiting + len(raw) > self._max_bytes
+        if full or self._closed:
             self._refused += 1
             return
         self._put_bytes += len(raw)
@@ -65,7 +67,8 @@ class LineWriter:
         return reached.wait(patience)
 
     def close(self, patience: float = 1.0) -> None:
-        """Writes what there is, unless that takes longer than ``patience`` seconds."""
+        """Writes what there is, in ``patience`` seconds at most, and nothing that comes later."""
+        self._closed = True
         self._lines.put(None)
         self._thread.join(patience)
 

@@ -77,9 +77,14 @@ class Logs:
         self._handler.writer.flush(patience)
 
     def close(self, patience: float = 1.0) -> None:
-        """Ends it; waits ``patience`` seconds at most for what is not written yet."""
-        logging.getLogger().removeHandler(self._handler)
+        """Ends it; waits ``patience`` seconds at most for what is not written yet.
+
+        Later records are dropped: Python's last resort would wait for the reader.
+        """
         self._handler.writer.close(patience)
+
+
+_STRICTER = (logging.WARNING, logging.ERROR, logging.CRITICAL)
 
 
 def start_logs(settings: LogSettings, fd: int = STDERR) -> Logs:
@@ -106,9 +111,6 @@ def start_logs(settings: LogSettings, fd: int = STDERR) -> Logs:
     if settings.prompts:
         logger.warning("prompts are logged as they come (--log-prompts)")
     return Logs(settings, handler)
-
-
-_STRICTER = (logging.WARNING, logging.ERROR, logging.CRITICAL)
 
 
 class RequestLog:

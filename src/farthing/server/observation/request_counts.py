@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 
 from farthing.server.observation.record import RequestRecord
 
@@ -30,3 +31,7 @@ class RequestCounts:
     def load(self) -> int:
         """Requests in progress."""
         return self.in_progress.total()
+
+    def copied(self) -> RequestCounts:
+        """The counts as they are now."""
+        return deepcopy(self)
