@@ -63,6 +63,8 @@ class Client:
     max_tokens: int
     principal: Principal = ANYBODY
     whole_seconds: bool = False  # reads Retry-After, not Retry-After-Ms
+    counts: bool = False  # says how often it has come
+    ignore_eos: bool = False
     came: list[float] = field(default_factory=list)
     promised: list[float] = field(default_factory=list)  # seconds, of each refusal
     codes: Counter[str] = field(default_factory=Counter)
@@ -138,7 +140,8 @@ class SimulatedServer:
         self.now = time
         client.came.append(time)
         self._keys += 1
-        ask = Ask(self._keys, client.prompt_tokens, len(client.lengths), client.max_tokens)
+        choices, ends = len(client.lengths), client.max_tokens
+        ask = Ask(self._keys, client.prompt_tokens, choices, ends, client.ignore_eos)
         place = self._enter(client, ask)
         if isinstance(place, RequestError):
             assert place.status == 429
@@ -154,7 +157,8 @@ class SimulatedServer:
 
     def _enter(self, client: Client, ask: Ask) -> Place | RequestError:
         try:
-            return self.admission.enter(client.principal, [ask])
+            retries = len(client.promised) if client.counts else None
+            return self.admission.enter(client.principal, [ask], retries=retries)
         except RequestError as error:
             return error
 
@@ -168,7 +172,12 @@ class SimulatedServer:
         self.most_tokens = max(self.most_tokens, tokens)
 
     def _submit(self, key: int, client: Client) -> None:
-        params = SamplingParams(max_tokens=client.max_tokens, n=len(client.lengths), seed=key)
+        params = SamplingParams(
+            max_tokens=client.max_tokens,
+            n=len(client.lengths),
+            seed=key,
+            ignore_eos=client.ignore_eos,
+        )
         # No two prompts are alike, so that nothing is found in the cache.
         head = [8 + (key >> shift & 31) for shift in (0, 5, 10, 15)]
         prompt = (head + [8] * client.prompt_tokens)[: client.prompt_tokens]

@@ -31,8 +31,8 @@ class Admission:
 
     A request waits from :meth:`enter` until the engine has begun all its prompts; the tokens of a
     prompt count until it has begun. Neither number is ever above its limit. Who finds no room is
-    told when there will be, each a place of his own; nobody's place is kept for him, for who comes
-    is not known by name. ``max_num_seqs`` and ``max_num_batched_tokens`` are the engine's. One
+    told when there will be, each a place of his own. Who comes is not known by name, so his place
+    is not kept for him alone. ``max_num_seqs`` and ``max_num_batched_tokens`` are the engine's. One
     thread.
     """
 
@@ -57,8 +57,14 @@ class Admission:
         )
         self.numbers = AdmissionNumbers(step_times=self._forecasting.errors)
 
-    def enter(self, principal: Principal, asks: Sequence[Ask]) -> Place:
+    def enter(
+        self, principal: Principal, asks: Sequence[Ask], *, retries: int | None = None
+    ) -> Place:
         """A place for a request of ``principal`` with the prompts of ``asks``, of keys not in use.
+
+        ``retries``: how often it has come before, as clients of OpenAI's kind say in
+        ``x-stainless-retry-count``; None: they do not say. Who is known to come for the first time
+        has no place, while more than half of them are taken, that those need who were told to come.
 
         Raises :class:`RequestError`: 400 for more tokens than may ever wait, 429 with the seconds
         after which to come again where a limit of the key or of the queue is reached.
@@ -83,11 +89,13 @@ class Admission:
                 f"this key has {exceeded.message}",
                 exceeded.time - now,
             )
-        again = self._promises.arrive(now)
+        again = retries != 0 and self._promises.arrive(now)
         if self._waiting >= self.limits.max_requests:
             raise self._queue_full(Refusal.QUEUE_REQUESTS, tokens, now, again=again)
         if self._tokens + tokens > self.limits.max_prompt_tokens:
             raise self._queue_full(Refusal.QUEUE_TOKENS, tokens, now, again=again)
+        if retries == 0 and not self._has_place_for_newcomer(now):
+            raise self._queue_full(Refusal.PROMISED, tokens, now, again=False)
         self._rates.enter(principal, now)
         request = Entered(principal.name, now)
         request.prompts = [Prompt(ask, request) for ask in asks]
@@ -98,6 +106,13 @@ class Admission:
             self._forecasting.enter(request)
         self._count()
         return Place(self, principal, request)
+
+    def _has_place_for_newcomer(self, now: float) -> bool:
+        free = self.limits.max_requests - self._waiting
+        if free >= self._waiting:
+            return True  # whoever does not come leaves the engine without work otherwise
+        forecasting = self._forecasting
+        return self._promises.allow(free, lambda time: forecasting.freed(time, now), now)
 
     def on_step(self, stepped: Stepped) -> None:
         """Takes note of a step: who began and how far all have come, and how long it took."""
@@ -124,16 +139,18 @@ class Admission:
 
     def _queue_full(self, reason: Refusal, tokens: int, now: float, *, again: bool) -> RequestError:
         limits, promises, forecasting = self.limits, self._promises, self._forecasting
+        option = "max_num_queued_reqs"
         if reason is Refusal.QUEUE_REQUESTS:
             message = f"{self._waiting} requests wait, which is the most that may"
-            option = "max_num_queued_reqs"
+        elif reason is Refusal.PROMISED:
+            message = f"{self._waiting} requests wait and others were told to come, of at most "
+            message += str(limits.max_requests)
         else:
             message = f"{self._tokens} of {limits.max_prompt_tokens} prompt tokens wait already"
             message += f", this request has {tokens}"
             option = "max_num_queued_tokens"
         place = promises.place(again=again) - (limits.max_requests - self._waiting)
-        ahead = 0 if again else promises.tokens
-        missing = self._tokens + ahead + tokens - limits.max_prompt_tokens
+        missing = self._tokens + promises.room(tokens, again=again) - limits.max_prompt_tokens
         free = max(forecasting.place(place, now), forecasting.room(missing, now))
         wait = max(free - now, LEAST_WAIT)
         if wait <= MOST_WAIT:

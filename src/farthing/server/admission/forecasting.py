@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from math import ceil
 
@@ -121,10 +121,10 @@ class Forecasting:
                 self._end(found)
             elif found.sampled_each - found.noted >= _NOTED:
                 self._note_length(found, ended=False)
-        for key, _ in (*stepped.outputs, *stepped.failures):
-            if (found := self._running.get(key)) is not None:
+        for key, _ in (*stepped.outputs, *stepped.failures):  # of those that had no rows
+            if (found := self._running.pop(key, None)) is not None:
                 changes += 1
-                self._end(found)
+                self._note_length(found, ended=False)
         self._changes += changes
         return begun
 
@@ -169,6 +169,16 @@ class Forecasting:
             after = forecast.places[-1] if known else 0.0
             after += (number - known) * forecast.apart(self._max_num_seqs)
         return began + after * self._stretch * (1 + SLACK)
+
+    def freed(self, time: float, now: float) -> int:
+        """Places that come free until ``time``."""
+        forecast, began = self._forecast(now)
+        after = (time - began) / (self._stretch * (1 + SLACK))
+        count = bisect_right(forecast.places, after)
+        if count == len(forecast.places):
+            last = forecast.places[-1] if count else 0.0
+            count += int(max(after - last, 0.0) / forecast.apart(self._max_num_seqs))
+        return count
 
     def room(self, tokens: int, now: float) -> float:
         """When prompts of so many tokens that wait now, or will, have begun."""

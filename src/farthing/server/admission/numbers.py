@@ -15,6 +15,7 @@ class Refusal(Enum):
 
     QUEUE_REQUESTS = "queue_requests"
     QUEUE_TOKENS = "queue_tokens"
+    PROMISED = "promised"  # the free places are needed by those who were told to come
     RATE = "rate"
     CONCURRENCY = "concurrency"
     TOO_LARGE = "too_large"  # more tokens than may ever wait

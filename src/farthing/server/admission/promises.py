@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, insort
+from collections.abc import Callable
 
 GRACE = 2.0
 """Seconds after its time for which a promise is kept: clients wait whole seconds, then connect."""
@@ -11,52 +12,60 @@ GRACE = 2.0
 class Promises:
     """Times at which somebody was told to come, and with how many tokens.
 
-    Those who come are not known by name: whoever comes when somebody is due is taken for him.
+    Those who come are not known by name: whoever comes when somebody is due is taken for him. Who
+    came at his time and in vain is put off (``again``): he goes ahead of those who have not come
+    yet, and has every second place, for he will meet them.
     """
 
     def __init__(self) -> None:
-        self._times: list[float] = []  # ascending
-        self._tokens: list[int] = []  # of each
-        self._again: list[float] = []  # those of them that were put off before, ascending
-        self.tokens = 0  # of all
+        self._all: list[tuple[float, int]] = []  # times and tokens, ascending
+        self._again: list[tuple[float, int]] = []  # those of them that were put off
+        self._tokens = [0, 0]  # of all; of those that were put off
 
     def __len__(self) -> int:
         """Promises that stand."""
-        return len(self._times)
+        return len(self._all)
 
     def arrive(self, now: float) -> bool:
         """Notes that somebody comes; returns whether a promise was due, which is now kept."""
         self._expire(now)
-        if not self._times or self._times[0] > now:
+        if not self._all or self._all[0][0] > now:
             return False
         self._drop(1)
         return True
 
+    def allow(self, free: int, freed: Callable[[float], int], now: float) -> bool:
+        """Whether one of ``free`` places can be given away and leave one to all who will come.
+
+        ``freed``: places more that there will be at a time.
+        """
+        self._expire(now)
+        return all(free + freed(time) > count for count, (time, _) in enumerate(self._all, 1))
+
     def _expire(self, now: float) -> None:
-        self._drop(bisect_left(self._times, now - GRACE))
+        self._drop(bisect_left(self._all, (now - GRACE,)))
 
     def _drop(self, count: int) -> None:
-        if not count:
-            return
-        last = self._times[count - 1]
-        self.tokens -= sum(self._tokens[:count])
-        del self._times[:count]
-        del self._tokens[:count]
-        del self._again[: bisect_right(self._again, last)]
+        for promise in self._all[:count]:
+            self._tokens[False] -= promise[1]
+            if self._again and self._again[0] == promise:
+                del self._again[0]
+                self._tokens[True] -= promise[1]
+        del self._all[:count]
 
     def place(self, *, again: bool) -> int:
-        """The number of the place, from 1, that the next to be refused may have.
+        """The number of the place, from 1, that the next to be refused may have."""
+        return 2 * (len(self._again) + 1) if again else len(self._all) + 1
 
-        The one behind all who were promised one. Who came at his time and in vain (``again``) goes
-        ahead of those who have not come yet. He has every second place, for he will meet them.
-        """
-        return 2 * (len(self._again) + 1) if again else len(self._times) + 1
+    def room(self, tokens: int, *, again: bool) -> int:
+        """The tokens that there must be room for before those of the next to be refused fit."""
+        return 2 * (self._tokens[True] + tokens) if again else self._tokens[False] + tokens
 
     def add(self, time: float, tokens: int = 0, *, again: bool = False) -> None:
         """Notes that somebody is told to come then."""
-        index = bisect_right(self._times, time)
-        self._times.insert(index, time)
-        self._tokens.insert(index, tokens)
-        self.tokens += tokens
+        promise = time, tokens
+        insort(self._all, promise)
+        self._tokens[False] += tokens
         if again:
-            self._again.insert(bisect_right(self._again, time), time)
+            insort(self._again, promise)
+            self._tokens[True] += tokens
