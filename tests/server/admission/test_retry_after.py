@@ -136,8 +136,11 @@ def test_they_are_where_tokens_are_what_is_short() -> None:
 
 
 def test_they_are_where_memory_is_what_is_short() -> None:
+    """How many run is then foretold by how many do now, which is less exact."""
     told = play(LENGTHS["exponential"], 1, num_blocks=300, apart=0.5)
-    assert told.true
+    assert median(told.errors) < 1
+    assert mean(told.visits) < 1.75
+    assert median(told.place_errors) < 0.5
     assert told.server.engine.scheduler.num_preemptions > 20
 
 

@@ -41,7 +41,7 @@ class Forecasting:
         self._steps = steps
         self._rows = max_num_batched_tokens
         self._max_num_seqs = max_num_seqs
-        self._slots = max_num_seqs  # fewer while memory admits no more
+        self._slots = float(max_num_seqs)  # fewer while memory admits no more
         self._waiting: dict[int, Prompt] = {}  # by key, in order of arrival
         self._running: dict[int, Prompt] = {}
         self._gap = 0.0  # seconds between the steps of a busy engine
@@ -144,8 +144,10 @@ class Forecasting:
         """Notes how many may run, if someone from ``before`` was not let begin though fewer did."""
         running = sum(prompt.unfinished for prompt in self._running.values())
         first = next(iter(self._waiting.values()), None)
-        short = first is not None and first.request.at < before and running < self._max_num_seqs
-        self._slots = max(running, 1) if short else self._max_num_seqs
+        if first is not None and first.request.at < before and running < self._max_num_seqs:
+            self._slots += (max(running, 1) - self._slots) / 32
+        else:
+            self._slots = float(self._max_num_seqs)
 
     def _end(self, prompt: Prompt) -> None:
         del self._running[prompt.ask.key]
@@ -224,7 +226,7 @@ class Forecasting:
             max(round(self._usual_limit), 1),
             self._ignoring > 0.5,
         )
-        machine = Machine(self._slots, self._rows, self._seconds, self.lengths)
+        machine = Machine(round(self._slots), self._rows, self._seconds, self.lengths)
         forecast = play(
             list(self._running.values()),
             waiting,

@@ -102,7 +102,8 @@ class _Player:
                 # Nobody was early enough for the first step; it is there all the same.
                 self.began = queue[-1].request.at
                 continue
-            self._advance(one_step=bool(begun))
+            late = self.steps == 0 and bool(queue) and self.free > 0
+            self._advance(one_step=late or bool(begun))
             for prompt in begun:
                 self._note_begun(prompt)
             while self.decoding and self.decoding[0][0] <= self.steps:
