@@ -10,14 +10,14 @@ from typing import Any, Self, TypeVar, Unpack, get_args
 from farthing.catalog import DEFAULT_MODEL, resolve
 from farthing.config import ModelConfig
 from farthing.engine.batching import BATCHING, BatchingName
-from farthing.engine.engine import Engine, EngineConfig, KvName, caches_prefixes
+from farthing.engine.build import EngineOptions, build_engine
+from farthing.engine.engine import KvName, caches_prefixes
 from farthing.engine.in_flight import run_in_flight
 from farthing.engine.loop import EngineLoop
-from farthing.engine.model_loader import LoadedModel, LoadOptions, load_model
+from farthing.engine.model_loader import LoadOptions, load_model
 from farthing.engine.output_processor import OutputProcessor, request_output
 from farthing.engine.outputs import RequestOutput, StreamChunk
 from farthing.engine.prefix_store import check_prefix_folder, open_prefix_store
-from farthing.engine.scheduler import SchedulerConfig
 from farthing.errors import InvalidParameterError
 from farthing.llm_arguments import (
     ChatArguments,
@@ -37,10 +37,7 @@ from farthing.llm_arguments import (
 from farthing.models.adapter import open_adapter
 from farthing.program.native import FloatMode, KvDtype
 from farthing.program.weights import WeightPlacement
-from farthing.sampling.grammar.compiler import GrammarCompiler
-from farthing.sampling.grammar.vocabulary import GrammarVocabulary
 from farthing.sampling.params import SamplingParams
-from farthing.sampling.vocabulary import SamplingVocabulary
 from farthing.tokenization.chat_template import ChatTemplate
 from farthing.tokenization.prompt_encoder import PromptEncoder
 from farthing.tokenization.tokenizer import Tokenizer
@@ -133,23 +130,17 @@ class LLM:
         self.context_length = loaded.max_model_len
         self.fingerprint = loaded.fingerprint
         self.runner = loaded.runner
-        self.engine = Engine(
-            loaded.runner,
-            EngineConfig(
-                max_model_len=loaded.max_model_len,
-                scheduler=SchedulerConfig(
-                    max_num_seqs=min(max_num_seqs, max_num_batched_tokens),
-                    max_num_batched_tokens=max_num_batched_tokens,
-                    batching=batching,
-                    fair_share=fair_share,
-                    use_cache=use_cache,
-                ),
+        self.engine = build_engine(
+            loaded,
+            EngineOptions(
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=max_num_batched_tokens,
+                enable_prefix_caching=enable_prefix_caching,
+                batching=batching,
                 kv=kv,
-                prefix_caching=enable_prefix_caching,
+                fair_share=fair_share,
+                use_cache=use_cache,
             ),
-            vocabulary=SamplingVocabulary(loaded.tokenizer, loaded.config.vocab_size),
-            eos_token_ids=loaded.tokenizer.eos_token_ids,
-            grammars=GrammarCompiler(_vocabulary(loaded)),
         )
         self._loop = EngineLoop(self.engine)
         self._store = open_prefix_store(
@@ -371,14 +362,3 @@ class LLM:
                 yield from chunks or [StreamChunk("", [])]  # a pass that read part of the prompt
         finally:
             self._loop.forget(choices)
-
-
-def _vocabulary(loaded: LoadedModel) -> GrammarVocabulary:
-    tokenizer = loaded.tokenizer
-    return GrammarVocabulary(
-        vocab_size=loaded.config.vocab_size,
-        token_bytes=tokenizer.token_bytes,
-        control_ids=tokenizer.control_ids,
-        eos_token_ids=tokenizer.eos_token_ids,
-        encode=tokenizer.encode_continuation,
-    )

@@ -132,6 +132,7 @@ MOST = {
     "max_num_seqs": 4096,
     "max_in_flight": 1 << 30,
     "max_num_batched_tokens": 8192,
+    "max_prefill_chunk": 8192,
     "kv_cache_tokens": 1 << 40,
     "kv_cache_memory_bytes": 1 << 50,
     "prefix_cache_bytes": 1 << 50,

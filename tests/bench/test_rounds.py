@@ -10,8 +10,8 @@ import pytest
 from farthing import machine
 from farthing.bench.limits import Limits, Rates, beyond_cache_bytes, combine
 from farthing.bench.rounds import MOST_REPEATS, Case, Measurement, Spread, measure, shares
-from farthing.bench.work import Work
 from farthing.program.native import thread_team
+from farthing.program.work import Work
 
 RATES = Rates(10.0, {"narrow": 100.0, "dot": 200.0}, {"fma": 50.0})
 

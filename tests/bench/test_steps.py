@@ -11,10 +11,10 @@ from farthing.bench.cache_fill import Heads, attention_only, fill_cache, random_
 from farthing.bench.kernels import attention_cases, make_products, product_cases
 from farthing.bench.steps import decode_cases, llm_case, prefill_cases, prepare
 from farthing.bench.target import Needs, Target, load_model_target, make_shape_target
-from farthing.bench.work import attention_work, linear_work
 from farthing.errors import ContextLengthError
 from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.step import SequenceRows, step_batch
+from farthing.program.work import attention_work, linear_work
 from support.tiny_models import make_tiny_model
 
 SHAPE = "layers=2,hidden=64,intermediate=96,heads=4,kv_heads=2,vocab=300"

@@ -27,7 +27,6 @@ from farthing.bench.random_weights import (
 )
 from farthing.bench.rounds import Case
 from farthing.bench.steps import multiplies
-from farthing.bench.work import attention_work, linear_work
 from farthing.program.builder import ProgramBuilder
 from farthing.program.native import (
     InstructionTiming,
@@ -38,6 +37,7 @@ from farthing.program.native import (
 from farthing.program.ops import Program, Value, WeightSlot
 from farthing.program.step import BLOCK_TOKENS, SequenceRows, StepBatch, step_batch
 from farthing.program.weights import NativeWeight
+from farthing.program.work import attention_work, linear_work
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 from farthing import machine
 from farthing.bench.rounds import Measurement
 from farthing.bench.target import Target
-from farthing.bench.work import weight_bytes_by_scheme
+from farthing.program.work import weight_bytes_by_scheme
 
 FORMAT = "farthing-bench-1"
 

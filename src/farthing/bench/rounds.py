@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal
 
 from farthing.bench.limits import Limits, Rates, combine
-from farthing.bench.work import Work
+from farthing.program.work import Work
 
 ENOUGH_SECONDS = 0.03
 """A case that is quicker is run several times a round, of which the median counts."""

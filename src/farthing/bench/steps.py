@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from farthing.bench.cache_fill import fill_cache
 from farthing.bench.rounds import Case
 from farthing.bench.target import Target
-from farthing.bench.work import Work, attention_work, linear_work
 from farthing.program.native import InstructionTiming
 from farthing.program.step import BLOCK_TOKENS, SequenceRows, StepBatch, step_batch
+from farthing.program.work import Work, attention_work, linear_work
 from farthing.sampling.params import SamplingParams
 
 PROMPT_TOKENS = 16

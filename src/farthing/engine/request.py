@@ -63,6 +63,8 @@ class Request:
     num_preemptions: int = 0
     num_prompt_logprobs: int = 0  # tokens of the prompt whose log probabilities are known
     output_token_ids: list[int] = field(default_factory=list)
+    num_ended_choices: int = 0  # of a leader, itself among them; kept by the metrics
+    longest_choice: int = 0  # of those, tokens
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None  # the token or string that ended it
 

@@ -41,6 +41,14 @@ class Schedule:
     def __bool__(self) -> bool:
         return bool(self.rows)
 
+    def count_rows(self) -> tuple[int, int]:
+        """Rows that are a request's next token, and rows of prompts and of what is read again."""
+        total = decoding = 0
+        for rows in self.rows:
+            total += rows.num_tokens
+            decoding += rows.samples and rows.num_tokens == 1
+        return decoding, total - decoding
+
 
 def next_rows(request: Request, count: int) -> ScheduledRows:
     """The next ``count`` rows of ``request``."""

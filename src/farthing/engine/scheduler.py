@@ -48,7 +48,8 @@ class Scheduler:
         self.running: list[Request] = []  # by priority, then arrival
         self.num_deferred = 0  # choices that wait for the first one's prompt
         self.num_preemptions = 0
-        self.ended: list[Request] = []  # in this order, until their owner has taken note
+        self.begun: list[Request] = []  # run for the first time; until their owner has taken note
+        self.ended: list[Request] = []  # in this order, until then, too
         self.let_go: list[Request] = []  # held, then ended with their batch; until this is told
         self._arrivals = 0
         self._last_arrival = 0.0
@@ -145,6 +146,7 @@ class Scheduler:
             if request.admitted_at is None:
                 request.admitted_at = now
                 request.num_cached_tokens = found
+                self.begun.append(request)
                 if request.leader is None:
                     self.counters.admitted(request.user)
                 self._charge(request, request.num_prompt_tokens)

@@ -37,7 +37,7 @@ class GrammarCompiler:
         """
         import llguidance
 
-        prepared = self._prepare()
+        prepared = self.prepare()
         compiled = llguidance.LLMatcher(
             prepared.tokenizer, params.translated(), log_level=0, limits=limits(params.kind)
         )
@@ -56,7 +56,8 @@ class GrammarCompiler:
                 matcher.accept(token)
         return matcher
 
-    def _prepare(self) -> PreparedVocabulary:
+    def prepare(self) -> PreparedVocabulary:
+        """Prepares the vocabulary if that is not done yet."""
         with self._lock:
             if self._prepared is None:
                 self._prepared = self._vocabulary.build()

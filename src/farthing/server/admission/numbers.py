@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
-from farthing.engine.metrics import LONG_BOUNDS, Histogram
+from farthing.engine.metrics import LATENCY_BOUNDS, Histogram
 from farthing.server.admission.step_times import PredictionErrors
 
 
@@ -28,5 +28,5 @@ class AdmissionNumbers:
     waiting_requests: int = 0
     waiting_tokens: int = 0
     refusals: Counter[Refusal] = field(default_factory=Counter)
-    promised: Histogram = field(default_factory=lambda: Histogram(LONG_BOUNDS))  # waits
+    promised: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))  # waits
     step_times: PredictionErrors = field(default_factory=PredictionErrors)

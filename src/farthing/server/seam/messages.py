@@ -46,11 +46,18 @@ class AskMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckIntegrity:
+    """To be answered by :class:`Integrity`; for tests: it visits every block."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End all requests, save the prefix cache if it has a folder, and the process."""
 
 
-ToEngine = Submit | Abort | AskMetrics | Stop
+ToEngine = Submit | Abort | AskMetrics | CheckIntegrity | Stop
 
 # From the engine.
 
@@ -139,6 +146,23 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
+class Integrity:
+    """The answer to :class:`CheckIntegrity`. ``problem``: what is not accounted for, if anything.
+
+    What is meant is that the four numbers agree, that every block is held as often as tables name
+    it, and that requests are where their state says.
+    """
+
+    ticket: int
+    free_blocks: int
+    held_blocks: int
+    cached_blocks: int
+    num_blocks: int
+    open_prompts: int  # that somebody waits for
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The engine cannot go on and ends. ``internal``: by a bug, not by what it was given."""
 
@@ -151,4 +175,4 @@ class Stopped:
     """All is saved; the process ends."""
 
 
-FromEngine = Loading | Ready | Accepted | Refused | Stepped | Metrics | Failed | Stopped
+FromEngine = Loading | Ready | Accepted | Refused | Stepped | Metrics | Integrity | Failed | Stopped

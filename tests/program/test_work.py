@@ -7,14 +7,14 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from farthing.bench.work import (
+from farthing.program.step import SequenceRows, StepBatch, step_batch
+from farthing.program.work import (
     Work,
     attention_work,
     linear_work,
     pass_work,
     weight_bytes_by_scheme,
 )
-from farthing.program.step import SequenceRows, StepBatch, step_batch
 from support.native_runs import NativeModel
 from support.tiny_models import make_tiny_model
 

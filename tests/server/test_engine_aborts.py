@@ -1,0 +1,145 @@
+"""Who leaves gives its blocks back before the next step, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farthing import SamplingParams, StreamChunk
+from farthing.openai_protocol.errors import RequestError
+from farthing.server.submission import Submission
+from support.engine_process import RunningEngine, all_chunks
+
+PROMPT = list(range(10, 50))
+LONG = SamplingParams(temperature=1, seed=5, max_tokens=150, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model: Path) -> Iterator[RunningEngine]:
+    with RunningEngine(
+        tiny_model, max_num_seqs=3, max_num_batched_tokens=16, kv_cache_tokens=1024
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def control(engine: RunningEngine) -> list[StreamChunk]:
+    """What the control stream gives alone."""
+    return tokens_of(engine.run(engine.stream(PROMPT, LONG)))
+
+
+def tokens_of(chunks: list[StreamChunk]) -> list[StreamChunk]:
+    """Everything but how long it took."""
+    return [
+        StreamChunk(c.text, c.token_ids, c.logprobs, c.finish_reason, None, c.index) for c in chunks
+    ]
+
+
+async def begun(submission: Submission, chunks: int) -> None:
+    """Waits for the first so many chunks."""
+    seen = 0
+    async for news in submission.chunks():
+        seen += len(news)
+        if seen >= chunks:
+            return
+
+
+STATES = ("queued", "reading", "decoding", "several", "whole", "ended", "not accepted")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_abort(state: str, engine: RunningEngine, control: list[StreamChunk]) -> None:
+    client = engine.client
+
+    async def main() -> list[StreamChunk]:
+        beside = asyncio.create_task(engine.stream(PROMPT, LONG))
+        other = [7, *PROMPT]
+        match state:
+            case "queued":  # three run already
+                running = [await engine.submit(other, LONG) for _ in range(2)]
+                aborted = await engine.submit(other, LONG)
+                await begun(running[0], 1)
+                for each in running[1:]:
+                    each.abort()
+                running[0].abort()
+            case "reading":  # of a prompt of a dozen passes
+                aborted = await engine.submit([*range(20, 200)], LONG)
+                while engine.steps[-1].prefill_rows == 0:
+                    await asyncio.sleep(0.001)
+            case "decoding":
+                aborted = await engine.submit(other, LONG)
+                await begun(aborted, 5)
+            case "several":
+                params = SamplingParams(n=5, seed=1, max_tokens=100, ignore_eos=True)
+                aborted = await engine.submit(other, params)
+                await begun(aborted, 3)
+            case "whole":
+                aborted = await engine.submit(other, LONG, stream=False)
+            case "ended":
+                aborted = await engine.submit(other, SamplingParams(max_tokens=1))
+                await all_chunks(aborted)
+            case "not accepted":
+                task = asyncio.create_task(engine.submit(other, LONG))
+                await asyncio.sleep(0)
+                assert client.in_flight == 2
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                aborted = None
+        if aborted is not None:
+            aborted.abort()
+            aborted.abort()
+        found = await client.check_integrity()  # asked behind the abort
+        assert found is not None
+        assert found.problem is None
+        assert found.open_prompts == 1 == client.in_flight
+        assert found.held_blocks <= -(-(len(PROMPT) + 150) // 16)
+        if state in ("queued", "reading", "decoding", "several"):
+            assert aborted is not None
+            with pytest.raises(RequestError, match="was aborted"):
+                await all_chunks(aborted)
+        if state == "whole":
+            assert aborted is not None
+            with pytest.raises(RequestError, match="was aborted"):
+                await aborted.output()
+        return await beside
+
+    assert tokens_of(engine.run(main())) == control
+    engine.run(engine.settle())
+
+
+def test_a_consumer_that_waits_is_told(engine: RunningEngine) -> None:
+    async def main() -> None:
+        submission = await engine.submit(PROMPT, LONG, stream=False)
+        waiting = asyncio.create_task(submission.output())
+        await asyncio.sleep(0)
+        submission.abort()
+        with pytest.raises(RequestError, match="was aborted") as raised:
+            await waiting
+        assert raised.value.status == 499
+
+    engine.run(main())
+    engine.run(engine.settle())
+
+
+def test_aborts_of_many_at_random_moments(
+    engine: RunningEngine, control: list[StreamChunk]
+) -> None:
+    async def main() -> list[StreamChunk]:
+        beside = asyncio.create_task(engine.stream(PROMPT, LONG))
+
+        async def come_and_go(i: int) -> None:
+            await asyncio.sleep(0.003 * i)
+            params = SamplingParams(seed=i, n=1 + i % 3, max_tokens=40, ignore_eos=True)
+            submission = await engine.submit([*range(5 + i, 60 + i)], params, user=str(i % 4))
+            await asyncio.sleep(0.002 * (i % 13))
+            submission.abort()
+
+        await asyncio.gather(*(come_and_go(i) for i in range(60)))
+        return await beside
+
+    assert tokens_of(engine.run(main())) == control
+    engine.run(engine.settle())
