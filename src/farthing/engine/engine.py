@@ -267,7 +267,9 @@ class Engine:
         """What there is to do at this moment."""
         scheduler = self.scheduler
         usage = self.kv.usage(scheduler.holders())
-        return EngineLoad(len(scheduler.running), scheduler.num_waiting, usage)
+        return EngineLoad(
+            len(scheduler.running), scheduler.num_waiting, scheduler.num_deferred, usage
+        )
 
     def stop(self, request: Request, stop_reason: str) -> None:
         """Ends a request whose text reached a stop string."""

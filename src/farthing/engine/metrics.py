@@ -217,6 +217,7 @@ class EngineLoad:
 
     num_running: int
     num_waiting: int  # not begun, or preempted
+    num_deferred: int  # of those, choices that wait for the one that reads their prompt
     kv: KvUsage
 
 

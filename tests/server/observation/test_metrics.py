@@ -75,7 +75,7 @@ def some_metrics() -> Metrics:
     metrics.finished.update({"stop": 4, "length": 2})
     metrics.time_to_first_token.observe(0.3)
     metrics.request_prompt_tokens.observe(700)
-    load = EngineLoad(5, 2, KvUsage(100, 40, 25, 640, 600))
+    load = EngineLoad(5, 4, 1, KvUsage(100, 40, 25, 640, 600))
     return Metrics(1, metrics, load)
 
 
@@ -216,7 +216,7 @@ def test_what_the_engine_says() -> None:
     samples = rendered(World())
     for name, expected in {
         "vllm:num_requests_running": 5,
-        "vllm:num_requests_waiting": 2,
+        "vllm:num_requests_waiting": 4,
         "vllm:kv_cache_usage_perc": 0.4,
         "vllm:prompt_tokens_total": 1000,
         "vllm:prompt_tokens_cached_total": 400,
@@ -239,6 +239,9 @@ def test_what_the_engine_says() -> None:
     by_source = "vllm:prompt_tokens_by_source_total"
     assert value(samples, by_source, source="local_compute") == 600
     assert value(samples, by_source, source="local_cache_hit") == 400
+    waiting = "vllm:num_requests_waiting_by_reason"
+    assert value(samples, waiting, reason="capacity") == 3
+    assert value(samples, waiting, reason="deferred") == 1
     success = "vllm:request_success_total"
     assert value(samples, success, finished_reason="stop") == 4
     assert value(samples, success, finished_reason="abort") == 0

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as read_text
-from support.engine_process import RunningEngine
 
 from farthing import SamplingParams
 from farthing.engine.metrics import Histogram
@@ -18,6 +17,7 @@ from farthing.server.observation.observation import Observation
 from farthing.server.observation.sources import Sources
 from farthing.server.observation.step_counts import StepCounts
 from farthing.server.seam.messages import Metrics
+from support.engine_process import RunningEngine
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

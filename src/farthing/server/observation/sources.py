@@ -85,7 +85,7 @@ class Observer:
             version=sources.version,
             info=info,
             metrics=metrics,
-            load=EngineLoad(0, 0, KvUsage()) if latest is None else latest.load,
+            load=EngineLoad(0, 0, 0, KvUsage()) if latest is None else latest.load,
             snapshot_age=self._snapshots.age,
             stalled=sources.engine.stalled_for(),
             loaded=1.0 if info is not None else done / total if total else 0.0,

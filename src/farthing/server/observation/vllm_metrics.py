@@ -35,8 +35,9 @@ def vllm_page(
 def _gauges(page: MetricPage, info: EngineInfo | None, load: EngineLoad) -> None:
     page.set("vllm:num_requests_running", load.num_running)
     page.set("vllm:num_requests_waiting", load.num_waiting)
-    page.set("vllm:num_requests_waiting_by_reason", load.num_waiting, reason="capacity")
-    page.set("vllm:num_requests_waiting_by_reason", 0, reason="deferred")
+    by_reason, deferred = "vllm:num_requests_waiting_by_reason", load.num_deferred
+    page.set(by_reason, load.num_waiting - deferred, reason="capacity")
+    page.set(by_reason, deferred, reason="deferred")
     used = load.kv.held_blocks / load.kv.num_blocks if load.kv.num_blocks else 0.0
     page.set("vllm:kv_cache_usage_perc", used)
     page.set("vllm:engine_sleep_state", 1, sleep_state="awake")
