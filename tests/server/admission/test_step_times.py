@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from farthing.server.admission.step_times import (
     LinearStepTimes,
     PredictionErrors,
+    first_guess,
     non_negative_least_squares,
 )
 
@@ -131,6 +132,18 @@ def test_least_squares_are_those_of_a_fine_grid() -> None:
         best = min(loss((a, b, c)) for a in grid[::2] for b in grid[::2] for c in grid[::2])
         assert loss(found) <= best + 1e-12
     assert held_back > 5  # or the bound was not tried
+
+
+@pytest.mark.parametrize(
+    ("decode", "prefill", "seconds"),
+    [(1, 0, 0.00897), (8, 0, 0.0202), (32, 0, 0.0743), (0, 512, 0.882)],
+)
+def test_the_first_guess_is_of_the_size_of_what_was_measured(
+    decode: int, prefill: int, seconds: float
+) -> None:
+    """Qwen2.5-Coder 0.5B in q4_0, AVX2, two threads: bench/LOG.md, 2026-11-29."""
+    model = LinearStepTimes(first_guess(278_000_000, 2, 0.0))
+    assert 0.5 < model.predict(decode, prefill) / seconds < 2.0
 
 
 def test_errors_are_relative_to_what_it_took() -> None:

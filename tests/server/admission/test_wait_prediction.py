@@ -15,6 +15,7 @@ from farthing.server.admission.prompts import Entered, Prompt
 from farthing.server.admission.step_times import LinearStepTimes
 from farthing.server.admission.wait_prediction import Forecast, Machine, play
 from farthing.server.principal import ANYBODY
+from farthing.server.seam.messages import EngineInfo
 from server.admission.steps import stepped
 
 
@@ -195,6 +196,44 @@ def test_a_wait_is_what_is_left_of_the_answers_and_never_above_two_minutes() -> 
     assert last.retry_after == MOST_WAIT
     told = float(str(last).split("again in ")[1].split()[0])
     assert told > MOST_WAIT
+
+
+def test_each_step_is_predicted_before_it_is_learnt_from() -> None:
+    steady = Steady(LinearStepTimes((1.0, 0.0, 0.0)))
+    errors = steady.admission.numbers.step_times
+    assert (errors.predicted, errors.actual) == (1.0, pytest.approx(0.05))
+    assert errors.mean_relative == pytest.approx(19)
+    for _ in range(200):
+        steady.step()
+    assert errors.predicted == pytest.approx(0.05, rel=0.05)
+    assert errors.mean_relative < 3
+    assert steady.admission.predict_step(32, 0) == pytest.approx(0.05, rel=0.05)
+
+
+def test_an_engine_says_what_its_steps_may_take() -> None:
+    info = EngineInfo(
+        max_model_len=1000,
+        vocab_size=10,
+        num_blocks=100,
+        block_tokens=16,
+        max_num_seqs=2,
+        max_num_batched_tokens=64,
+        num_threads=4,
+        isa="avx2",
+        fingerprint="",
+        kv_cache_dtype="fp16",
+        weight_bytes=4_000_000_000,
+        prefix_caching=True,
+        restored_tokens=0,
+    )
+    admission = Admission.for_engine(info, QueueLimits(8, 1000))
+    assert admission.predict_step(1, 0) == pytest.approx(0.201 + 0.0125, rel=0.01)
+    for key in range(8):
+        admission.enter(ANYBODY, [Ask(key, 10, 1, 50)])
+    with pytest.raises(RequestError) as caught:
+        admission.enter(ANYBODY, [Ask(9, 10, 1, 50)])
+    # The first to come wakes the engine, which reads its ten tokens.
+    assert caught.value.retry_after == pytest.approx((0.201 + 10 * 0.0125) * 1.1, rel=0.01)
 
 
 def test_predictions_that_are_always_wrong_by_half_are_corrected() -> None:

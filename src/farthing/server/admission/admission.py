@@ -13,9 +13,9 @@ from farthing.server.admission.numbers import AdmissionNumbers, Refusal
 from farthing.server.admission.promises import Promises
 from farthing.server.admission.prompts import Ask, Entered, Prompt, prompt_tokens
 from farthing.server.admission.rate_limits import RateLimiter
-from farthing.server.admission.step_times import LinearStepTimes, StepTimeModel
+from farthing.server.admission.step_times import LinearStepTimes, StepTimeModel, first_guess
 from farthing.server.principal import Principal
-from farthing.server.seam.messages import Stepped
+from farthing.server.seam.messages import EngineInfo, Stepped
 
 LEAST_WAIT = 0.1
 """Seconds that are told at least: who is back sooner learns nothing new."""
@@ -56,6 +56,24 @@ class Admission:
             max_num_seqs, max_num_batched_tokens, steps or LinearStepTimes()
         )
         self.numbers = AdmissionNumbers(step_times=self._forecasting.errors)
+
+    @classmethod
+    def for_engine(
+        cls, info: EngineInfo, limits: QueueLimits, *, rates: RateLimits | None = None
+    ) -> Admission:
+        """Before the engine that says ``info`` of itself."""
+        guess = first_guess(info.weight_bytes, info.num_threads, info.read_bandwidth)
+        return cls(
+            limits,
+            max_num_seqs=info.max_num_seqs,
+            max_num_batched_tokens=info.max_num_batched_tokens,
+            rates=rates,
+            steps=LinearStepTimes(guess),
+        )
+
+    def predict_step(self, decode_rows: int, prefill_rows: int) -> float:
+        """Seconds that a step of so many rows is expected to take."""
+        return self._forecasting.steps.predict(decode_rows, prefill_rows)
 
     def enter(
         self, principal: Principal, asks: Sequence[Ask], *, retries: int | None = None

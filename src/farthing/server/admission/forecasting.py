@@ -38,7 +38,7 @@ class Forecasting:
     ) -> None:
         self.errors = PredictionErrors()
         self.lengths = AnswerLengths()
-        self._steps = steps
+        self.steps = steps
         self._rows = max_num_batched_tokens
         self._max_num_seqs = max_num_seqs
         self._slots = float(max_num_seqs)  # fewer while memory admits no more
@@ -56,8 +56,8 @@ class Forecasting:
         self._checks: deque[tuple[int, float, float]] = deque()  # that number, since when, expected
         self._stretch = 1.0  # actual to expected seconds until a place is free
         self._changes = 0
-        self._cached: tuple[Forecast, float] | None = None  # and when its first step began
-        self._of = (-1, 0.0, False)  # the changes, the time and the reach of what is cached
+        # By whether it has ends: the changes it knows of, when it was made, what it is.
+        self._cached: dict[bool, tuple[int, float, tuple[Forecast, float]]] = {}
 
     def enter(self, request: Entered) -> None:
         """Notes prompts that wait from now on."""
@@ -132,8 +132,8 @@ class Forecasting:
         seconds = stepped.ended - stepped.started
         decode, prefill = stepped.decode_rows, stepped.prefill_rows
         if seconds > 0 and decode + prefill > 0:
-            self.errors.note(self._steps.predict(decode, prefill), seconds)
-            self._steps.observe(decode, prefill, seconds)
+            self.errors.note(self.steps.predict(decode, prefill), seconds)
+            self.steps.observe(decode, prefill, seconds)
             if self._busy:
                 gap = min(max(stepped.started - self._ended, 0.0), seconds)
                 self._gap += (gap - self._gap) / 16
@@ -205,44 +205,36 @@ class Forecasting:
         return began + after * self._stretch * (1 + SLACK)
 
     def _forecast(self, now: float, *, ends: bool = False) -> tuple[Forecast, float]:
-        """The next steps, and when the first of them began; made once a change of what they are."""
-        changes, at, reach = self._of
-        if (
-            self._cached is not None
-            and changes == self._changes
-            and now - at < MOST_AGE
-            and reach >= ends
-        ):
-            return self._cached
+        """The next steps and when the first of them began: until places are free, or all ends."""
+        cached = self._cached.get(ends)
+        if cached is not None and cached[0] == self._changes and now - cached[1] < MOST_AGE:
+            return cached[2]
         waiting = list(self._waiting.values())
         if self._busy or not waiting:
             began = self._ended if self._busy else now
         else:
             began = waiting[0].request.at  # it woke up then
-        usual = Ask(
-            0,
-            max(round(self._usual_prompt), 1),
-            1,
-            max(round(self._usual_limit), 1),
-            self._ignoring > 0.5,
-        )
-        machine = Machine(round(self._slots), self._rows, self._seconds, self.lengths)
         forecast = play(
             list(self._running.values()),
             waiting,
-            machine,
+            Machine(round(self._slots), self._rows, self._seconds, self.lengths),
             began=began,
-            usual=usual,
-            further=self._max_num_seqs,
+            usual=self._usual(),
+            further=0 if ends else self._max_num_seqs,
             horizon=HORIZON,
             ends=ends,
         )
         # A first step that should have ended ends now.
         began = max(began, now - forecast.first_step)
-        self._watch(forecast, began, len({id(prompt.request) for prompt in waiting}))
-        self._cached = forecast, began
-        self._of = self._changes, now, ends
-        return self._cached
+        if not ends:
+            self._watch(forecast, began, len({id(prompt.request) for prompt in waiting}))
+        self._cached[ends] = self._changes, now, (forecast, began)
+        return forecast, began
+
+    def _usual(self) -> Ask:
+        """What a request asks as a rule."""
+        tokens, limit = round(self._usual_prompt), round(self._usual_limit)
+        return Ask(0, max(tokens, 1), 1, max(limit, 1), self._ignoring > 0.5)
 
     def _seconds(self, decode_rows: int, prefill_rows: int) -> float:
-        return self._steps.predict(decode_rows, prefill_rows) + self._gap
+        return self.steps.predict(decode_rows, prefill_rows) + self._gap

@@ -25,11 +25,22 @@ LEAST_SECONDS = 1e-6
 _REFIT_EVERY = 8  # steps
 _FEW = 8  # steps of a kind that may all have been slow by chance
 _FAMILIAR = 32  # steps after which a prediction is better than nothing
-_FIRST_GUESS = (0.05, 0.001, 0.005)  # before any step: a small model on few cores
+_FIRST_GUESS = (0.02, 0.002, 0.002)  # of a small model on few cores
 # Where the steps seen cannot tell the three apart: a pass reads all weights whatever it computes, a
-# decoding row hardly adds to it, a row of a prompt is arithmetic.
-_STIFFNESS = (1.0, 64.0, 8.0)
+# row of either kind is arithmetic. So one row says what a pass costs, many say what a row does.
+_STIFFNESS = (1.0, 8.0, 8.0)
 _RIDGE = 1e-3
+
+
+def first_guess(weight_bytes: int, threads: int, bandwidth: float) -> tuple[float, float, float]:
+    """Coefficients, in seconds, to go by until there have been steps.
+
+    A pass reads ``weight_bytes`` at ``bandwidth`` bytes a second (0.0: not measured, 20 GB/s); a
+    row takes a thread 12.5 ps a byte of them, as 4-bit weights do on AVX2 (bench/LOG.md,
+    2026-11-29); Python takes a millisecond a pass and 20 us a row.
+    """
+    row = 20e-6 + weight_bytes * 12.5e-12 / threads
+    return 1e-3 + weight_bytes / (bandwidth or 20e9), row, row
 
 
 class StepTimeModel(Protocol):
@@ -67,8 +78,9 @@ class LinearStepTimes:
     moves little, and a change that lasts is followed, since the deviation grows with it.
     """
 
-    def __init__(self) -> None:
-        self.coefficients: tuple[float, float, float] = _FIRST_GUESS
+    def __init__(self, first_guess: tuple[float, float, float] = _FIRST_GUESS) -> None:
+        """``first_guess``: the three coefficients, in seconds, before any step."""
+        self.coefficients = first_guess
         self._kinds: dict[tuple[int, int], _Kind] = {}
         self._steps = 0
         self._pace = 1.0  # actual to linear time, of late
