@@ -1,0 +1,1 @@
+"""Answers as streams of server-sent events."""
