@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -126,6 +126,14 @@ def application(limits: HttpLimits, seen: Seen) -> FastAPI:
     return app
 
 
+class HasPort(Protocol):
+    """A server in this process or in another."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+
+
 def event_bytes(number: int) -> bytes:
     """An event of ``/stream``."""
     return b'data: {"number": %d, "text": "\xf0\x9f\x90\xa6"}\n\n' % number
@@ -138,11 +146,12 @@ class RunningServer:
         self,
         limits: HttpLimits = QUICK,
         rules: AccessRules | None = None,
-        **config: Any,
+        tls: ssl.SSLContext | None = None,
+        loop: Literal["uvloop", "asyncio"] = "uvloop",
     ) -> None:
         self.limits = limits
         self.seen = Seen([])
-        self.protocol: type[LimitedProtocol] = make_protocol(limits)
+        self.protocol: type[LimitedProtocol] = make_protocol(limits, tls)
         app = application(limits, self.seen)
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -151,14 +160,13 @@ class RunningServer:
                 port=0,
                 http=self.protocol,
                 ws="none",
-                loop="uvloop",
+                loop=loop,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
                 timeout_graceful_shutdown=5,
-                **config,
             )
         )
         self._thread = threading.Thread(target=self._server.run, name="server")
@@ -195,7 +203,7 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def control_stream(server: RunningServer, tls: ssl.SSLContext | None = None) -> Iterator[None]:
+def control_stream(server: HasPort, tls: ssl.SSLContext | None = None) -> Iterator[None]:
     """A stream of another client that must go on beside whatever happens inside, every byte of it.
 
     It must have come further inside of the context, and it ends when told and not before.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
+import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -96,6 +100,84 @@ def test_beyond_the_limit_connections_are_told_so_and_room_is_found_again() -> N
         with RawClient(server.port) as client:
             assert client.send(post("/echo", b"{}")).response().body == b"{}"
         holders.append(stack.enter_context(RawClient(server.port)))
+
+
+class SmallServer:
+    """A server process that may have 64 files open."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.small_http_server", "64"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.port, self.limit = self._numbers()
+
+    def _numbers(self) -> tuple[int, int]:
+        assert self._process.stdout is not None
+        first, second = map(int, self._process.stdout.readline().split())
+        return first, second
+
+    def descriptors_and_connections(self) -> tuple[int, int]:
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        return self._numbers()
+
+    def __enter__(self) -> SmallServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _, complaints = self._process.communicate("", timeout=PATIENCE)
+        assert self._process.returncode == 0
+        assert complaints == ""
+
+
+def test_a_process_with_few_descriptors_never_runs_out_of_them() -> None:
+    with SmallServer() as server, control_stream(server):
+        assert 20 < server.limit < 50  # the soft limit, half of the hard one, was raised
+        for _ in range(3):
+            with ExitStack() as stack:
+                sockets = [stack.enter_context(socket.socket()) for _ in range(500)]
+                for one in sockets:  # all at once
+                    one.setblocking(False)
+                    one.connect_ex(("127.0.0.1", server.port))
+                answers = Counter(first_line(one) for one in sockets)
+                descriptors, _ = server.descriptors_and_connections()
+                assert descriptors <= 64
+            assert answers.keys() <= {"HTTP/1.1 200 OK", "HTTP/1.1 503 Service Unavailable", ""}
+            assert answers["HTTP/1.1 200 OK"] >= 1
+            assert answers["HTTP/1.1 503 Service Unavailable"] >= 1
+            wait_until(lambda: server.descriptors_and_connections()[1] == 1)
+            with RawClient(server.port) as client:
+                assert client.send(get("/hello")).response().status == 200
+
+
+def first_line(one: socket.socket) -> str:
+    """What the server answers; nothing if it has closed without a word."""
+    one.settimeout(PATIENCE)
+    try:
+        one.sendall(get("/hello"))
+        return one.recv(4096).decode().partition("\r\n")[0]
+    except ConnectionError:
+        return ""
+
+
+def test_without_room_for_connections_it_does_not_begin() -> None:
+    code = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
+        "from farthing.errors import FarthingError\n"
+        "from farthing.server.http.descriptors import most_connections\n"
+        "try: most_connections()\n"
+        "except FarthingError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "the limit of 20 open files leaves none for connections; raise it (ulimit -n)\n"
+    )
 
 
 def test_nobody_is_looked_after_when_nobody_is_there() -> None:

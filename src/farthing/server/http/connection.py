@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import ssl
 from enum import Enum, auto
 from typing import Any, ClassVar
 
@@ -38,6 +39,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     limits: ClassVar[HttpLimits]
     all_connections: ClassVar[Connections]
+    tls: ClassVar[ssl.SSLContext | None]
 
     cycle: Cycle
 
@@ -46,20 +48,74 @@ class LimitedConnection(HttpToolsProtocol):
         self.read_deadline = NEVER
         self.write_deadline = NEVER
         self._phase = Phase.HEAD
+        self._one_too_many = False
+        self._begun = False  # and, with TLS, hands are shaken
         self._waiting = b""  # bytes of later requests
         self._head_bytes = 0
         self._held = 0  # bytes of an unfinished body that count for all connections together
         self._unwritten = 0  # bytes in the write buffer when it was last looked at
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
         others = len(self.all_connections.open)
         self.all_connections.enter(self, self.loop)
         self.read_deadline = self.loop.time() + self.limits.header_timeout
-        if others >= self.all_connections.limit:
-            self._refuse(too_many_connections(), "connections")
-            if others >= self.all_connections.limit + self.all_connections.spare:
+        self._one_too_many = others >= self.all_connections.limit
+        hopeless = others >= self.all_connections.limit + self.all_connections.spare
+        if self.tls is None:
+            self._begin(transport)
+            if hopeless:
                 transport.close()
+        else:
+            self.transport = transport
+            self.connections.add(self)
+            if hopeless:
+                transport.abort()
+            else:
+                self._begin_securely(transport, self.tls)
+
+    def _begin_securely(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        """Shakes hands before the connection counts as made, within the time of a head.
+
+        uvicorn would have it done beneath the connection: uncounted, and with a minute for each.
+        """
+        upgrade = self.loop.start_tls(
+            transport,
+            self,
+            tls,
+            server_side=True,
+            ssl_handshake_timeout=self.limits.header_timeout,
+            ssl_shutdown_timeout=self.limits.linger_timeout,
+        )
+        # Its first step must be over before the loop reads anything: no task would be in time.
+        waiter = upgrade.send(None)
+
+        def shaken(_: object) -> None:
+            try:
+                upgrade.send(None)
+            except StopIteration as result:
+                if transport.is_closing():  # it left meanwhile
+                    self._give_up_handshake()
+                else:
+                    self._begin(result.value)
+            except OSError:  # of TLS too: it broke off, was slow, or was something else
+                self._give_up_handshake()
+
+        waiter.add_done_callback(shaken)
+
+    def _give_up_handshake(self) -> None:
+        self._count("no TLS")
+        self.all_connections.leave(self)
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._begun = True
+        if self._one_too_many:
+            self._refuse(too_many_connections(), "connections")
+        early, self._waiting = self._waiting, b""
+        if early:
+            self.data_received(early)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.all_connections.leave(self)
@@ -96,15 +152,17 @@ class LimitedConnection(HttpToolsProtocol):
 
     def expire(self, now: float) -> None:
         """A deadline is over."""
-        if self.write_deadline <= now:
+        if not self._begun:
+            self._give_up_handshake()
+        elif self.write_deadline <= now:
             unwritten = self.transport.get_write_buffer_size()
             if self._unwritten - unwritten >= LEAST_READ:
                 self._unwritten = unwritten
                 self.write_deadline = now + self.limits.write_timeout
-                return
-            self._count("stalled reader")
-            self._tell_disconnect()
-            self.transport.abort()
+            else:
+                self._count("stalled reader")
+                self._tell_disconnect()
+                self.transport.abort()
         elif self._phase is Phase.HEAD and self._head_bytes:
             self._refuse(too_slow("head", self.limits.header_timeout), "slow head")
         elif self._phase is Phase.BODY and self.flow.read_paused:

@@ -9,6 +9,7 @@ is noticed.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import urllib.parse
 from typing import Any
 
@@ -34,15 +35,17 @@ MOST_FRAMING = 64 << 10
 """Bytes around the chunks of a body, beyond twice its size: nobody sends it in single bytes."""
 
 
-def make_protocol(limits: HttpLimits) -> type[LimitedProtocol]:
+def make_protocol(limits: HttpLimits, tls: ssl.SSLContext | None = None) -> type[LimitedProtocol]:
     """The class for ``uvicorn.Config(http=...)``, with one set of connections for all of them.
+
+    With ``tls`` it speaks HTTPS; uvicorn gets none of its own options for that.
 
     Raises :class:`FarthingError` where the limit of open files leaves no room for connections.
     """
     return type(
         "FarthingProtocol",
         (LimitedProtocol,),
-        {"limits": limits, "all_connections": Connections(limits)},
+        {"limits": limits, "all_connections": Connections(limits), "tls": tls},
     )
 
 
@@ -61,6 +64,9 @@ class LimitedProtocol(LimitedConnection):
     # Bytes
 
     def data_received(self, data: bytes) -> None:
+        if not self._begun:  # it came with the end of the handshake
+            self._waiting += data
+            return
         while data:
             try:
                 if self._phase in (Phase.IDLE, Phase.HEAD):
