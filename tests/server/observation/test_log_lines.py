@@ -7,6 +7,7 @@ import json
 import logging
 import math
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +117,15 @@ def test_an_exception_says_where_and_repeats_little_of_what_came() -> None:
     assert text.count("secret") == 4, "64 bytes of it at most"
 
 
+def test_places_are_told_whole(tmp_path: Path) -> None:
+    path = tmp_path / ("a" * 100) / "module.py"
+    try:
+        exec(compile("1 / 0", str(path), "exec"))
+    except ZeroDivisionError as error:
+        made = record("failed", exc_info=(type(error), error, error.__traceback__))
+    assert f'File "{path}", line 1, in <module>' in parsed(made)["exception"]
+
+
 def test_a_very_long_traceback_is_cut_in_the_middle() -> None:
     error: Exception = ValueError("innermost")
     for i in range(300):
@@ -181,4 +191,4 @@ def test_the_request_in_whose_course_it_was_logged_is_named() -> None:
 def test_text_for_people() -> None:
     fields = {"path": "/v1/models", "seconds": 0.12345678, "name": "two words", "none": None}
     line = TextLines().format(record("http", fields=fields))
-    assert line[8:] == ' INFO    http path=/v1/models seconds=0.123457 name="two words" none=null'
+    assert line[8:] == ' INFO     http path=/v1/models seconds=0.123457 name="two words" none=null'

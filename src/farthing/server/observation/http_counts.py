@@ -21,7 +21,7 @@ DURATION_BOUNDS = (
 """Upper bounds of the buckets of seconds from a request's headers to the end of its answer."""
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-PROBES = frozenset({"/health", "/livez", "/readyz", "/ping", "/metrics", "/load"})
+PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz", "/ping", "/metrics", "/load"})
 """Asked again and again by machines: logged at level debug only."""
 
 UNKNOWN = "unmatched"

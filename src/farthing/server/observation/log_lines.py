@@ -22,6 +22,8 @@ _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
+_PLACE = re.compile(r' +File "[^"]+", line \d+')  # of a traceback: a path may be long
+
 
 class JsonLines(logging.Formatter):
     """One JSON object a record: time (UTC), level, logger, message, request_id, its fields.
@@ -55,7 +57,7 @@ class TextLines(logging.Formatter):
         fields = _fields(record)
         if (request_id := current_request_id()) and "request_id" not in fields:
             fields["request_id"] = request_id
-        words = [f"{clock} {record.levelname:<8}{_message(record)}"]
+        words = [f"{clock} {record.levelname:<8} {_message(record)}"]
         words += [f"{name}={_word(value)}" for name, value in fields.items()]
         lines = [" ".join(words), *(f"    {line}" for line in _traceback(record))]
         return "\n".join([_UNSAFE.sub(_escaped, line) for line in lines])
@@ -85,7 +87,11 @@ def _traceback(record: logging.LogRecord) -> list[str]:
     if len(lines) > MAX_TRACEBACK_LINES:
         half = MAX_TRACEBACK_LINES // 2
         lines = [*lines[:half], f"... {len(lines) - 2 * half} lines ...", *lines[-half:]]
-    return [line[: len(line) - len(line.lstrip(" "))] + clear_line(line) for line in lines]
+    return [line if _PLACE.match(line) else _cleared(line) for line in lines]
+
+
+def _cleared(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" "))] + clear_line(line)
 
 
 def _plain(value: object) -> object:

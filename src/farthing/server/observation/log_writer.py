@@ -17,7 +17,7 @@ class LineWriter:
     """Lines to a file descriptor in the order in which they came.
 
     A pipe that nobody reads or that is closed and a disk that is full cost lines, never time of the
-    caller. The next line that can be written is written, after ``on_dropped`` of how many were not.
+    caller. The next line that can be written is followed by ``on_dropped`` of how many were not.
     """
 
     def __init__(
