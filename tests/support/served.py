@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import httpx2
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from farthing.openai_protocol.names import ModelNames
 from farthing.server.access.guard import OPEN_PATHS, guard
@@ -126,6 +127,8 @@ def serve(
     command: Sequence[str] | None = None,
     load: bool = True,
     engine: dict[str, Any] | None = None,
+    observation: Observation | None = None,
+    around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     **service: Any,
 ) -> Iterator[Served]:
     """Serves ``model`` until the block ends; ``load`` False: it says that it is loading."""
@@ -136,15 +139,23 @@ def serve(
 
     async def main() -> None:
         records = Records()
-        app = _Composed(EngineSettings(model=model, **options), command, records, limits, service)
+        app = _Composed(
+            EngineSettings(model=model, **options),
+            command,
+            observation or Observation(records),
+            limits,
+            service,
+        )
         if load:
             await app.load(model, queue, options["max_num_seqs"])
         try:
             server = uvicorn.Server(
                 uvicorn.Config(
-                    guard(
-                        create_app(app.service, open_paths=OPEN_PATHS if rules else None),
-                        rules or AccessRules(),
+                    around(
+                        guard(
+                            create_app(app.service, open_paths=OPEN_PATHS if rules else None),
+                            rules or AccessRules(),
+                        )
                     ),
                     http=make_protocol(app.service.limits),
                     lifespan="off",
@@ -207,7 +218,7 @@ class _Composed:
         self,
         settings: EngineSettings,
         command: Sequence[str] | None,
-        records: Records,
+        observation: Observation,
         limits: HttpLimits | None,
         options: dict[str, Any],
     ) -> None:
@@ -215,7 +226,6 @@ class _Composed:
         self.steps = StepCounts()
         self.engine = EngineClient(settings, command=command, on_step=self._on_step)
         life = LifeCycle(drain_seconds=10)
-        observation = Observation(records)
         sources = Sources(
             model=NAMES[0],
             version="0",

@@ -213,9 +213,13 @@ def test_spans_reach_a_collector(collector: Collector) -> None:
     assert set(collector.paths) == {"/v1/traces"}
 
 
-def test_a_collector_that_is_not_there_holds_up_nobody(collector: Collector) -> None:
+def test_a_collector_that_is_not_there_holds_up_nobody(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # seconds of tries
     url = collector.url
     collector.server.socket.close()
+    others = set(threading.enumerate())
     tracing = start_tracing(url, "1")
     began = time.monotonic()
     for _ in range(100):
@@ -223,6 +227,10 @@ def test_a_collector_that_is_not_there_holds_up_nobody(collector: Collector) -> 
     assert time.monotonic() - began < 2
     tracing.close(0.2)
     assert time.monotonic() - began < 4
+    for thread in set(threading.enumerate()) - others:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert "Failed to export" in caplog.text, "it is said that nothing was sent"
 
 
 @pytest.mark.parametrize(
