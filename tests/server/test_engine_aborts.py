@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from farthing import SamplingParams, StreamChunk
 from farthing.openai_protocol.errors import RequestError
 from farthing.server.submission import Submission
-from support.engine_process import RunningEngine, all_chunks
+from support.engine_process import RunningEngine, all_chunks, faulty
 
 PROMPT = list(range(10, 50))
 LONG = SamplingParams(temperature=1, seed=5, max_tokens=150, ignore_eos=True)
@@ -20,7 +21,11 @@ LONG = SamplingParams(temperature=1, seed=5, max_tokens=150, ignore_eos=True)
 @pytest.fixture(scope="module")
 def engine(tiny_model: Path) -> Iterator[RunningEngine]:
     with RunningEngine(
-        tiny_model, max_num_seqs=3, max_num_batched_tokens=16, kv_cache_tokens=1024
+        tiny_model,
+        command=faulty("slow", 3),
+        max_num_seqs=3,
+        max_num_batched_tokens=16,
+        kv_cache_tokens=1024,
     ) as running:
         yield running
 
@@ -33,9 +38,7 @@ def control(engine: RunningEngine) -> list[StreamChunk]:
 
 def tokens_of(chunks: list[StreamChunk]) -> list[StreamChunk]:
     """Everything but how long it took."""
-    return [
-        StreamChunk(c.text, c.token_ids, c.logprobs, c.finish_reason, None, c.index) for c in chunks
-    ]
+    return [replace(chunk, metrics=None) for chunk in chunks]
 
 
 async def begun(submission: Submission, chunks: int) -> None:
@@ -67,7 +70,7 @@ def test_abort(state: str, engine: RunningEngine, control: list[StreamChunk]) ->
                 running[0].abort()
             case "reading":  # of a prompt of a dozen passes
                 aborted = await engine.submit([*range(20, 200)], LONG)
-                while engine.steps[-1].prefill_rows == 0:
+                while aborted.key not in (key for step in engine.steps for key in step.begun):
                     await asyncio.sleep(0.001)
             case "decoding":
                 aborted = await engine.submit(other, LONG)
@@ -97,6 +100,10 @@ def test_abort(state: str, engine: RunningEngine, control: list[StreamChunk]) ->
         assert found.problem is None
         assert found.open_prompts == 1 == client.in_flight
         assert found.held_blocks <= -(-(len(PROMPT) + 150) // 16)
+        if state == "reading":
+            assert aborted is not None
+            read = [p[1] for step in engine.steps for p in step.progress if p[0] == aborted.key]
+            assert 0 < max(read) < 180
         if state in ("queued", "reading", "decoding", "several"):
             assert aborted is not None
             with pytest.raises(RequestError, match="was aborted"):

@@ -217,6 +217,8 @@ def test_a_turn_tells_what_it_did(engine: RunningEngine) -> None:
     assert [step.begun for step in steps] == [(key,), *[()] * (len(steps) - 1)]
     assert [step.prefill_rows for step in steps[:2]] == [64, 36]
     assert all((s.decode_rows, s.prefill_rows) == (1, 0) for s in steps[2:])
+    told = [(key, 64, 0, 1), *((key, 100, n, 1) for n in range(1, 24)), (key, 100, 24, 0)]
+    assert [p for step in steps for p in step.progress] == told
     assert len(steps) == 2 + 23
     assert [chunk for step in steps for _, chunk in step.chunks] == chunks
     assert [step.num_running for step in steps] == [1] * 24 + [0]

@@ -21,6 +21,7 @@ from farthing.server.engine_client import EngineClient, EngineEndedError
 from farthing.server.engine_settings import EngineSettings
 from farthing.server.submission import Submission
 from support.engine_process import RunningEngine, all_chunks, faulty
+from support.packing import pack
 
 PROMPT = list(range(10, 50))
 LONG = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True)
@@ -87,6 +88,17 @@ def test_a_crash_in_native_code(tiny_model: Path, capfd: pytest.CaptureFixture[s
     assert error.exit_status == -signal.SIGSEGV
     assert "SIGSEGV" in str(error)
     assert "faulty_run" in capfd.readouterr().err
+
+
+def test_weights_that_are_cut_while_in_use_are_named(
+    tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    packed = pack(tiny_model, tmp_path / "packed")
+    with RunningEngine(packed) as engine:
+        os.truncate(packed / "model.safetensors", 4096)
+        error = engine.run(end_of(engine, lambda: None))
+    assert error.exit_status == -signal.SIGBUS
+    assert f"{packed}: a file of the model became shorter" in capfd.readouterr().err
 
 
 def test_an_engine_that_hangs_is_seen_and_shows_where(

@@ -1,7 +1,8 @@
 """The engine process with one fault: ``FAULT STEP FD``, at the pass of that number, from 1.
 
 ``raise``, ``hang`` and ``crash`` happen to the pass; ``nan`` and ``garble`` to the first request of
-it, whose logits are not finite or whose text cannot be made.
+it, whose logits are not finite or whose text cannot be made. With ``slow`` each pass takes so many
+milliseconds more.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ garbled: set[str] = set()
 
 def faulty_run(self: Runner, schedule: Schedule) -> dict[str, Draw]:
     draws = run(self, schedule)
+    if fault == "slow":
+        time.sleep(step / 1000)
+        return draws
     if next(passes) != step:
         return draws
     first = next(iter(draws), None)

@@ -58,10 +58,7 @@ def load(model: str, options: LoadOptions) -> LLM:
         caches = caches_prefixes(options.kv, options.prefix_caching, options.use_cache)
         check_prefix_folder(options.prefix_cache, caches=caches)
     path = fetch(model)
-    explain_bus_errors(
-        f"farthing: error: {path}: a file of the model became shorter while it was in use; make it "
-        "anew, and use --weights copy where files may change\n"
-    )
+    explain_bus_errors(path)
     bar = LoadBar(model)
     try:
         return LLM(

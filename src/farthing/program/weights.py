@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
+from os import PathLike, fspath
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -294,10 +295,13 @@ def _levels(source: PackedSource) -> NDArray[np.int8] | None:
     return None if source.codebook is None else np.array(source.codebook, np.int8)
 
 
-def explain_bus_errors(message: str) -> None:
-    """Has ``message`` written to stderr when a mapped file that was cut ends the process.
+def explain_bus_errors(model: str | PathLike[str]) -> None:
+    """Has stderr told why, when a mapped file of ``model`` that was cut ends the process.
 
     For programs, not for libraries: it is the whole process that has a signal's handler. Does
     nothing where SIGBUS is handled already.
     """
-    _native.explain_bus_errors(message)
+    _native.explain_bus_errors(
+        f"farthing: error: {fspath(model)}: a file of the model became shorter while it was in "
+        "use; make it anew, and use --weights copy where files may change\n"
+    )

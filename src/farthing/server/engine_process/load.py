@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,9 +19,6 @@ from farthing.server.seam.messages import EngineInfo, Loading
 from farthing.tokenization.tokenizer import Tokenizer
 
 TOLD_EVERY = 0.1  # seconds
-
-YOUNG_OBJECTS = 20_000
-"""Made and not freed between two looks for garbage, which then take well under a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,6 @@ def load(settings: EngineSettings, tell: Callable[[Loading], None]) -> Loaded:
     store = open_prefix_store(
         settings.prefix_cache, loaded, engine.prefix_cache, settings.prefix_cache_bytes
     )
-    _set_aside_garbage()
     bandwidth = 0.0
     if settings.measure_bandwidth:
         threads = loaded.runner.executor.num_threads
@@ -63,13 +58,6 @@ def _progress(tell: Callable[[Loading], None]) -> Callable[[int, int], None]:
             tell(Loading(done, total))
 
     return advance
-
-
-def _set_aside_garbage() -> None:
-    """Lets later collections pass by all that loading made, which stays: they stop the loop."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
 
 
 def _info(

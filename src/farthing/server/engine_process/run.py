@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import socket
 import traceback
 
@@ -19,6 +20,9 @@ from farthing.server.seam.messages import Failed, Ready, Stopped
 EXIT_BUG = 1
 EXIT_USER = 2  # something the user can put right
 LAST_WORDS_SECONDS = 5.0
+
+YOUNG_OBJECTS = 20_000
+"""Made and not freed between two looks for garbage, which then take well under a millisecond."""
 
 
 def run(number: int) -> int:
@@ -45,10 +49,7 @@ def run(number: int) -> int:
 
 
 def _serve(seam: EngineSeam, settings: EngineSettings, early: list[object]) -> int:
-    explain_bus_errors(
-        f"farthing: error: {settings.model}: a file of the model became shorter while it was in "
-        "use; make it anew, and use --weights copy where files may change\n"
-    )
+    explain_bus_errors(settings.model)
     with contextlib.suppress(RuntimeError, OSError):  # without stderr there is no place for traces
         faulthandler.enable()  # which calls the handlers that were there, too
     try:
@@ -57,10 +58,18 @@ def _serve(seam: EngineSeam, settings: EngineSettings, early: list[object]) -> i
         return _end(seam, Failed(_line(error), internal=False), EXIT_USER)
     seam.send(Ready(loaded.info))
     loaded.engine.grammars.prepare()  # here, and not while others wait for their next token
+    _set_aside_garbage()
     EngineProcessLoop(seam, loaded.engine, loaded.tokenizer).run(early)
     if loaded.store is not None:
         loaded.store.save()
     return _end(seam, Stopped(), 0)
+
+
+def _set_aside_garbage() -> None:
+    """Lets later collections, which stop the loop, pass by all that was made so far and stays."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
 
 
 def _end(seam: EngineSeam, last: Failed | Stopped, status: int) -> int:
