@@ -9,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from farthing.errors import InvalidParameterError
 from farthing.openai_protocol.errors import RequestError
-from farthing.server.admission.admission import LEAST_WAIT, MOST_WAIT, Admission, Ask, Place
+from farthing.server.admission.admission import Admission, Ask, Place
 from farthing.server.admission.limits import QueueLimits, RateLimits
 from farthing.server.admission.numbers import Refusal
+from farthing.server.admission.promises import LEAST_WAIT, MOST_WAIT
 from farthing.server.principal import ANYBODY
 from server.admission.steps import stepped
 

@@ -76,6 +76,16 @@ def test_of_many_who_are_refused_each_is_told_a_moment_of_its_own() -> None:
         door.enter(alice).leave()
 
 
+def test_who_hammers_is_told_two_minutes_and_does_not_push_the_truth_away() -> None:
+    door, alice = Door(), Principal("alice", requests_per_minute=1)
+    door.enter(alice).leave()
+    waits = [door.refusal(alice).retry_after for _ in range(100)]
+    assert waits == pytest.approx([60, 120] + [120] * 98)
+    door.clock.now += 121
+    door.enter(alice).leave()
+    assert door.refusal(alice).retry_after == pytest.approx(59, abs=1)
+
+
 @given(st.lists(st.floats(0, 40), max_size=80), st.integers(1, 20))
 def test_never_more_than_a_full_bucket_and_what_time_gives(gaps: list[float], limit: int) -> None:
     door, alice = Door(), Principal("alice", requests_per_minute=limit)

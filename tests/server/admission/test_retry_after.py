@@ -15,11 +15,11 @@ from statistics import mean, median
 import pytest
 
 from farthing.openai_protocol.errors import RequestError
-from farthing.server.admission.admission import MOST_WAIT, Admission
+from farthing.server.admission.admission import Admission
 from farthing.server.admission.forecasting import SLACK
 from farthing.server.admission.limits import QueueLimits
 from farthing.server.admission.numbers import Refusal
-from farthing.server.admission.promises import Promises
+from farthing.server.admission.promises import MOST_WAIT, Promises
 from farthing.server.admission.step_times import LinearStepTimes
 from server.admission.simulated_server import Client, SimulatedServer, noisy_cost
 

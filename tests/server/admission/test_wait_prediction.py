@@ -7,10 +7,11 @@ from time import perf_counter
 import pytest
 
 from farthing.openai_protocol.errors import RequestError
-from farthing.server.admission.admission import MOST_WAIT, Admission, Ask
+from farthing.server.admission.admission import Admission, Ask
 from farthing.server.admission.answer_lengths import AnswerLengths
 from farthing.server.admission.forecasting import SLACK
 from farthing.server.admission.limits import QueueLimits
+from farthing.server.admission.promises import MOST_WAIT
 from farthing.server.admission.prompts import Entered, Prompt
 from farthing.server.admission.step_times import LinearStepTimes
 from farthing.server.admission.wait_prediction import Forecast, Machine, play

@@ -10,20 +10,14 @@ from farthing.openai_protocol.errors import RequestError
 from farthing.server.admission.forecasting import Forecasting
 from farthing.server.admission.limits import QueueLimits, RateLimits
 from farthing.server.admission.numbers import AdmissionNumbers, Refusal
-from farthing.server.admission.promises import Promises
+from farthing.server.admission.promises import LEAST_WAIT, MOST_WAIT, Promises
 from farthing.server.admission.prompts import Ask, Entered, Prompt, prompt_tokens
 from farthing.server.admission.rate_limits import RateLimiter
 from farthing.server.admission.step_times import LinearStepTimes, StepTimeModel, first_guess
 from farthing.server.principal import Principal
 from farthing.server.seam.messages import EngineInfo, Stepped
 
-LEAST_WAIT = 0.1
-"""Seconds that are told at least: who is back sooner learns nothing new."""
-
-MOST_WAIT = 120.0
-"""Seconds that are told at most: the OpenAI client takes a longer time for none at all."""
-
-__all__ = ["LEAST_WAIT", "MOST_WAIT", "Admission", "Ask", "Place"]
+__all__ = ["Admission", "Ask", "Place"]
 
 
 class Admission:
@@ -92,10 +86,9 @@ class Admission:
         if tokens > self.limits.max_prompt_tokens:
             self.numbers.refusals[Refusal.TOO_LARGE] += 1
             raise RequestError(
-                f"prompt: {tokens} tokens in one request; at most "
+                f"the request has {tokens} prompt tokens, at most "
                 f"{self.limits.max_prompt_tokens} may wait (max_num_queued_tokens)",
-                param="prompt",
-                code="request_too_large",
+                code="too_many_prompt_tokens",
             )
         exceeded = self._rates.check(
             principal, now, lambda name, count: self._forecasting.end(name, count, now)
@@ -171,8 +164,7 @@ class Admission:
         missing = self._tokens + promises.room(tokens, again=again) - limits.max_prompt_tokens
         free = max(forecasting.place(place, now), forecasting.room(missing, now))
         wait = max(free - now, LEAST_WAIT)
-        if wait <= MOST_WAIT:
-            promises.add(now + wait, tokens, again=again)
+        promises.add(now + wait, now, tokens, again=again)
         return self._refused(reason, "queue_full", f"{message} ({option})", wait)
 
     def _refused(self, reason: Refusal, code: str, message: str, wait: float) -> RequestError:

@@ -5,6 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable
 
+LEAST_WAIT = 0.1
+"""Seconds that are told at least: who is back sooner learns nothing new."""
+
+MOST_WAIT = 120.0
+"""Seconds that are told at most: the OpenAI client takes a longer time for none at all."""
+
+MOST_PROMISES = 4096
+"""That are remembered; whoever is refused beyond them gets the same place as others."""
+
+NEAR = 256
+"""Promises, the next to be due, that newcomers make way for."""
+
 GRACE = 2.0
 """Seconds after its time for which a promise is kept: clients wait whole seconds, then connect."""
 
@@ -40,7 +52,8 @@ class Promises:
         ``freed``: places more that there will be at a time.
         """
         self._expire(now)
-        return all(free + freed(time) > count for count, (time, _) in enumerate(self._all, 1))
+        near = enumerate(self._all[:NEAR], 1)
+        return all(free + freed(time) > count for count, (time, _) in near)
 
     def _expire(self, now: float) -> None:
         self._drop(bisect_left(self._all, (now - GRACE,)))
@@ -61,8 +74,10 @@ class Promises:
         """The tokens that there must be room for before those of the next to be refused fit."""
         return 2 * (self._tokens[True] + tokens) if again else self._tokens[False] + tokens
 
-    def add(self, time: float, tokens: int = 0, *, again: bool = False) -> None:
-        """Notes that somebody is told to come then."""
+    def add(self, time: float, now: float, tokens: int = 0, *, again: bool = False) -> None:
+        """Notes that somebody is told to come then, unless that is too late to be told."""
+        if time - now > MOST_WAIT or len(self._all) >= MOST_PROMISES:
+            return
         promise = time, tokens
         insort(self._all, promise)
         self._tokens[False] += tokens

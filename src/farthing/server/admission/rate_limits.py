@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from farthing.server.admission.limits import RateLimits
-from farthing.server.admission.promises import Promises
+from farthing.server.admission.promises import MOST_WAIT, Promises
 from farthing.server.principal import Principal
 
 _SWEEP_AT = 256  # principals
@@ -66,12 +66,13 @@ class RateLimiter:
             free = now + (account.requests - (per_minute - 1)) * apart
             if account.last_promised >= free:
                 free = account.last_promised + apart
-            account.last_promised = free
+            if free - now <= MOST_WAIT:
+                account.last_promised = free
             return Exceeded("rate", f"more than {per_minute} requests a minute", free)
         if at_a_time is not None and account.concurrent >= at_a_time:
             over = account.concurrent - at_a_time  # the limit may have been lowered
             time = max(end(principal.name, over + account.promises.place(again=again)), now)
-            account.promises.add(time, again=again)
+            account.promises.add(time, now, again=again)
             return Exceeded("concurrency", f"more than {at_a_time} requests at a time", time)
         return None
 
