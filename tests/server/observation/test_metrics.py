@@ -333,7 +333,7 @@ def test_lengths_go_as_far_as_the_context() -> None:
 
 def test_an_engine_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it last said is shown, and how old it is; meanwhile the server goes on."""
-    monkeypatch.setattr(engine_snapshots, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(engine_snapshots, "SCRAPE_SECONDS", 0.3)
 
     async def session() -> tuple[Samples, Samples, int]:
         world = World()
@@ -364,6 +364,32 @@ def test_an_engine_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch)
     for name in ("vllm:generation_tokens_total", "farthing_steps_total"):
         assert value(after, name) == value(before, name) > 0
     assert value(after, "farthing_snapshot_age_seconds") >= 0.3
+
+
+def test_an_answer_that_comes_late_is_the_next_scrapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps longer than a scrape waits do not keep its numbers old."""
+    monkeypatch.setattr(engine_snapshots, "SCRAPE_SECONDS", 0.05)
+
+    async def session() -> None:
+        between_steps = asyncio.Event()
+
+        async def late() -> Metrics:
+            await between_steps.wait()
+            return some_metrics()
+
+        world = World(SilentEngine(late))
+        page = world.page()
+        ages = []
+        for _ in range(3):
+            text, _ = await page.render()
+            ages.append(value(samples_of(text), "farthing_snapshot_age_seconds"))
+        assert ages == [math.inf] * 3
+        assert world.engine.asked == 1, "the question stands"
+        between_steps.set()
+        text, _ = await page.render()
+        assert value(samples_of(text), "farthing_steps_total") == 10
+
+    asyncio.run(session())
 
 
 def test_an_engine_that_has_ended() -> None:

@@ -10,8 +10,11 @@ from typing import Protocol
 from farthing.errors import FarthingError
 from farthing.server.seam.messages import EngineInfo, Metrics
 
-ANSWER_SECONDS = 1.0
-"""How long a scrape waits for the engine: about the longest step."""
+SCRAPE_SECONDS = 1.0
+"""How long a scrape waits for the engine, which answers between two steps."""
+
+ANSWER_SECONDS = 60.0
+"""How long an answer may take to be of use to a later scrape: steps that read prompts are long."""
 
 
 class ObservedEngine(Protocol):
@@ -51,10 +54,10 @@ class EngineSnapshots:
         return time.monotonic() - self._taken_at
 
     async def refresh(self) -> None:
-        """Takes a new one, if the engine answers in time."""
+        """Takes a new one, if the engine answers within :data:`SCRAPE_SECONDS`."""
         if self._question is None or self._question.done():
             self._question = asyncio.create_task(self._ask())
-        await asyncio.shield(self._question)  # who goes away takes no answer from the others
+        await asyncio.wait([self._question], timeout=SCRAPE_SECONDS)  # and leaves it to the others
 
     async def _ask(self) -> None:
         try:
