@@ -137,13 +137,15 @@ def test_results_are_saved(
 def test_a_timeline_is_drawn(
     farthing: CommandLine, server: ScriptedApi, load: tuple[str, ...], tmp_path: Path
 ) -> None:
+    folder = tmp_path / "new"
     outcome = farthing(
-        *(*address(server), *load, "--plot-timeline", "--result-dir", str(tmp_path)),
+        *(*address(server), *load, "--plot-timeline", "--result-dir", str(folder)),
         *("--result-filename", "run.json"),
     )
     assert outcome.returncode == 0, outcome.stderr
-    assert (tmp_path / "run.timeline.png").read_bytes().startswith(b"\x89PNG")
-    assert not (tmp_path / "run.json").exists()
+    (file,) = folder.iterdir()  # the result itself was not asked for
+    assert file.name == "run.timeline.png"
+    assert file.read_bytes().startswith(b"\x89PNG")
 
 
 def test_all_failed_is_a_failure(farthing: CommandLine, load: tuple[str, ...]) -> None:

@@ -235,6 +235,8 @@ def test_addresses() -> None:
     assert (address.host, address.port, address.secure, address.prefix) == ("::1", 443, True, "/v")
     assert (address.authority, address.url) == ("[::1]", "https://[::1]/v")
     assert ServerAddress.from_url("http://h:8000").authority == "h:8000"
+    for url in ("http://h/a/v1", "http://h/a/v1/", "http://h/a"):  # as clients of the API have it
+        assert ServerAddress.from_url(url).prefix == "/a"
 
 
 @pytest.mark.parametrize(

@@ -275,6 +275,15 @@ def test_ctrl_c_shows_what_there_is(trace: Path) -> None:
     assert "Interrupted, not answered:               5" in "\n".join(report_lines(result))
 
 
+def test_ctrl_c_ends_a_check_of_texts(trace: Path) -> None:
+    with ScriptedApi() as server:
+        result = run(server, trace, Quiet(interrupt_after=11), check_text=True)
+    assert result.interrupted
+    assert result.metrics.completed == 8
+    assert 3 <= result.extra["check_text"]["checked"] < 8
+    assert "Interrupted, not answered" not in "\n".join(report_lines(result))
+
+
 def test_tokens_that_nobody_counted_are_estimated(trace: Path) -> None:
     def script(request: Received, asked: int) -> list[Step]:
         return streamed(completion_events(words_of(request)))

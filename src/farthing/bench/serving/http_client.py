@@ -33,7 +33,10 @@ class ServerAddress:
 
     @classmethod
     def from_url(cls, url: str) -> ServerAddress:
-        """Of ``http://host:port/prefix``. Raises :class:`InvalidParameterError`."""
+        """Of ``http://host:port/prefix``; ``/v1`` at its end is left to the paths.
+
+        Raises :class:`InvalidParameterError`.
+        """
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -48,7 +51,8 @@ class ServerAddress:
                 f"--base-url {url!r}: may have no user, password or spaces; give a key as --api-key"
             )
         secure = parts.scheme == "https"
-        return cls(host, port or (443 if secure else 80), secure, parts.path.rstrip("/"))
+        prefix = parts.path.rstrip("/").removesuffix("/v1")
+        return cls(host, port or (443 if secure else 80), secure, prefix)
 
     @property
     def authority(self) -> str:

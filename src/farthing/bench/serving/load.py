@@ -19,7 +19,7 @@ class Outcome:
     """What became of one request. Times of ``time.perf_counter``."""
 
     due: float  # when it was to be sent
-    exchange: Exchange | None = None  # the last attempt; None: it was never sent
+    exchange: Exchange | None = None  # the last attempt; None: the run ended before it
     refusals: list[Refusal] = field(default_factory=list)
 
 
@@ -53,6 +53,11 @@ async def play(
     """
     policy = policy or RetryPolicy()
     places = asyncio.Semaphore(max_concurrency) if max_concurrency is not None else None
+    # What is here already need not be searched for garbage while times are taken.
+    gc.collect()
+    gc.freeze()
+    collected = gc.isenabled()
+    gc.disable()
     began = time.perf_counter()
     outcomes = [Outcome(began + arrival) for arrival in arrivals]
 
@@ -60,7 +65,6 @@ async def play(
         async with places or contextlib.nullcontext():
             while True:
                 exchange = await client.send(request, timeout)
-                outcome.exchange = exchange
                 refusal = Refusal.of(exchange)
                 if refusal is None:
                     break
@@ -68,22 +72,16 @@ async def play(
                 wait = policy.wait(refusal, len(outcome.refusals) - 1)
                 if wait is None:
                     break
-                await asyncio.sleep(refusal.at + wait - time.perf_counter())
+                await _until(refusal.at + wait)
+        outcome.exchange = exchange
         progress(outcome)
 
     async def all_of_them() -> None:
         async with asyncio.TaskGroup() as group:
             for request, outcome in zip(requests, outcomes, strict=True):
-                delay = outcome.due - time.perf_counter()
-                if delay > 0:
-                    await asyncio.sleep(delay)
+                await _until(outcome.due)
                 group.create_task(one(request, outcome))
 
-    # What is here already need not be searched for garbage while times are taken.
-    gc.collect()
-    gc.freeze()
-    collected = gc.isenabled()
-    gc.disable()
     cpu = time.process_time()
     try:
         interrupted = await _until_stopped(all_of_them(), stop)
@@ -94,6 +92,12 @@ async def play(
         if collected:
             gc.enable()
     return Played(outcomes, began, ended, cpu, interrupted)
+
+
+async def _until(when: float) -> None:
+    """Sleeps until ``when`` and never less: timers of a loop may be early by a millisecond."""
+    while (delay := when - time.perf_counter()) > 0:
+        await asyncio.sleep(delay)
 
 
 async def _until_stopped(work: Coroutine[None, None, None], stop: asyncio.Event | None) -> bool:

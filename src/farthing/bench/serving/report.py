@@ -29,8 +29,9 @@ def report_lines(result: ServeResult) -> Iterator[str]:
     yield _head(" Serving Benchmark Result ", "=")
     yield _line("Successful requests:", metrics.completed)
     yield _line("Failed requests:", metrics.failed)
-    if result.interrupted:
-        yield _line("Interrupted, not answered:", result.planned - len(result.requests))
+    missing = result.planned - len(result.requests)
+    if missing:
+        yield _line("Interrupted, not answered:", missing)
     if settings.max_concurrency is not None:
         yield _line("Maximum request concurrency:", settings.max_concurrency)
     if not math.isinf(settings.arrivals.rate):

@@ -122,11 +122,20 @@ async def _benchmark(settings: ServeSettings, watcher: Watcher) -> ServeResult:
                     progress=watcher.advance,
                     stop=stop,
                 )
+            interrupted = stop.is_set()
         timed, estimated = await _count_tokens(prepared, played, answers)
     finally:
         await client.close()
     return _result(
-        settings, prepared, played, timed, date, estimated, check, speculation_facts(before, after)
+        settings,
+        prepared,
+        played,
+        timed,
+        date=date,
+        interrupted=interrupted,
+        estimated=estimated,
+        check=check,
+        speculation=speculation_facts(before, after),
     )
 
 
@@ -190,7 +199,9 @@ def _result(
     prepared: _Prepared,
     played: Played,
     timed: list[Timed],
+    *,
     date: str,
+    interrupted: bool,
     estimated: int,
     check: TextCheck | None,
     speculation: dict[str, Any],
@@ -207,7 +218,7 @@ def _result(
         "arrivals": "as the trace has them"
         if settings.self_timed
         else settings.arrivals.describe(),
-        "interrupted": played.interrupted,
+        "interrupted": interrupted,
         "refusals": refusal_facts([o.refusals for o in played.outcomes], waits),
         "output_lens_estimated": estimated,
         "client_cpu_share": played.client_seconds / duration,
@@ -230,7 +241,7 @@ def _result(
             goodput=settings.goodput,
         ),
         planned=len(prepared.requests),
-        interrupted=played.interrupted,
+        interrupted=interrupted,
         speculation=speculation,
         extra=extra,
     )

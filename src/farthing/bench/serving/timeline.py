@@ -53,6 +53,7 @@ def draw_timeline(
 
     figure = Figure(figsize=(12, min(max(3.0, len(requests) * 0.12), 60)), layout="constrained")
     _draw(figure, sorted(requests, key=lambda r: r.due), began, thresholds)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
 
@@ -94,7 +95,7 @@ def _draw(
         (_SLOW, "above"),
     ):
         axes.plot([], [], color=colour, linewidth=3, label=label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=5, frameon=False)
+    figure.legend(loc="outside lower center", ncols=5, frameon=False)
 
 
 def _colour(gap: float, thresholds: tuple[float, float]) -> str:
