@@ -17,7 +17,9 @@ refused: list[float] = []
 
 async def look(response: httpx2.Response) -> None:
     if response.status_code == 429:
-        refused.append(float(response.headers["retry-after"]))
+        assert float(response.headers["retry-after"]) > 0  # what other clients read
+        exact = response.headers.get("retry-after-ms")
+        refused.append(float(exact) / 1000 if exact else float(response.headers["retry-after"]))
 
 
 async def main() -> None:
