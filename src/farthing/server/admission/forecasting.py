@@ -110,7 +110,7 @@ class Forecasting:
                 prompt.unfinished = prompt.ask.sequences
                 self._running[key] = prompt
                 begun.append(prompt)
-        self._note_memory(before)
+        self._note_memory(before, stepped.num_waiting)
         changes = len(begun)
         for key, read, sampled, unfinished in stepped.progress:
             if (found := self._running.get(key)) is None:
@@ -140,11 +140,12 @@ class Forecasting:
         self._started, self._ended = stepped.started, stepped.ended
         self._busy = stepped.num_running + stepped.num_waiting > 0
 
-    def _note_memory(self, before: float) -> None:
+    def _note_memory(self, before: float, waiting: int) -> None:
         """Notes how many may run, if someone from ``before`` was not let begin though fewer did."""
         running = sum(prompt.unfinished for prompt in self._running.values())
         first = next(iter(self._waiting.values()), None)
-        if first is not None and first.request.at < before and running < self._max_num_seqs:
+        held = waiting > 0 and first is not None and first.request.at < before
+        if held and running < self._max_num_seqs:
             self._slots += (max(running, 1) - self._slots) / 32
         else:
             self._slots = float(self._max_num_seqs)

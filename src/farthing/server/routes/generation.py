@@ -17,6 +17,7 @@ from farthing.openai_protocol.endpoints import Job, job_of, parse_request
 from farthing.openai_protocol.errors import RequestError, request_error
 from farthing.openai_protocol.json_body import read_object
 from farthing.openai_protocol.served_model import ServedModel
+from farthing.server.admission.retries import RETRY_COUNT, retries_of
 from farthing.server.client_watch import ClientWatch
 from farthing.server.http.body import read_body
 from farthing.server.http.errors import error_response
@@ -85,7 +86,8 @@ class Generation(Response):
             del raw
             self._note(job, record)
             messages = messages_of(job, principal, service.engine, service.request_timeout)
-            with model.admission.enter(principal, asks_of(job, messages)):
+            retries = retries_of(request.headers.get(RETRY_COUNT))
+            with model.admission.enter(principal, asks_of(job, messages), retries=retries):
                 submissions = await submit_all(service.engine, messages)
                 try:
                     if job.request.stream:
