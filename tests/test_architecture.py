@@ -15,6 +15,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config": set(),
     "machine": set(),
+    "version": set(),
     "files": set(),
     "program": set(),
     "quantization": set(),
@@ -69,7 +70,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "__init__": {"llm", "sampling", "engine"},
 }
-ANYWHERE = {"errors", "config", "machine"}
+ANYWHERE = {"errors", "config", "machine", "version"}
 NATIVE_IMPORTERS = {
     "program/native.py",
     "program/emission.py",

@@ -19,6 +19,7 @@ from farthing import machine
 from farthing.bench.rounds import Measurement
 from farthing.bench.target import Target
 from farthing.program.work import weight_bytes_by_scheme
+from farthing.version import installed_version
 
 FORMAT = "farthing-bench-1"
 
@@ -72,13 +73,11 @@ def machine_facts() -> dict[str, Any]:
 
 def software_facts() -> dict[str, Any]:
     """Version, and the commit where it runs from a checkout; ``+`` marks uncommitted changes."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        installed: str | None = version("farthing")
-    except PackageNotFoundError:
-        installed = None
-    return {"farthing": installed, "commit": _commit(), "python": platform.python_version()}
+    return {
+        "farthing": installed_version(),
+        "commit": _commit(),
+        "python": platform.python_version(),
+    }
 
 
 @cache

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from farthing.version import installed_version
+
 
 def version() -> str:
-    """Version of the installed package."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("farthing")
-    except PackageNotFoundError:
-        return "(not installed)"
+    """Version of the installed package, for people."""
+    return installed_version() or "(not installed)"
 
 
 def print_version(wanted: bool) -> None:

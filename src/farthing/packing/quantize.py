@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +33,7 @@ from farthing.program.native import FloatMode
 from farthing.program.numerics import NUMERICS_VERSION
 from farthing.program.weights import packed_shape
 from farthing.quantization.rounding import ROUNDING_METHODS, RoundingMethod
+from farthing.version import installed_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,7 @@ def _describe(
 
 
 def _tool() -> str:
-    try:
-        return f"farthing {version('farthing')}"
-    except PackageNotFoundError:  # run from a checkout
-        return "farthing"
+    return f"farthing {installed_version() or ''}".rstrip()
 
 
 def _format(checkpoint: Checkpoint) -> SourceFormat:
