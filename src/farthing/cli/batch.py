@@ -27,8 +27,6 @@ from farthing.cli.options import (
 
 if TYPE_CHECKING:
     from farthing.batch.run import Counts
-    from farthing.llm import LLM
-    from farthing.openai_protocol.names import ModelNames
 
 
 def batch(
@@ -86,6 +84,8 @@ def batch(
     from farthing.batch.lines import count_lines
     from farthing.batch.output import open_output
     from farthing.cli.loading import LoadOptions, load
+    from farthing.cli.model_names import model_names
+    from farthing.openai_protocol.names import ModelNames
 
     _check_paths(source, target)
     with open_output(target, retry_errors=retry_errors) as output:
@@ -122,7 +122,7 @@ def batch(
                 progress.update(counts)
                 signals.check()
 
-            names = _names(name, llm, served_model_name or [])
+            names = ModelNames([*model_names(name, llm.path, served_model_name or []), name])
             run = BatchRun(llm, names, output, watch=watch, note=progress.note)
             stopped: StoppedError | None = None
             try:
@@ -152,18 +152,6 @@ def _check_paths(source: Path, target: Path) -> None:
         raise InvalidParameterError(f"{source}: the input must be a file")
     if target.exists() and target.samefile(source):
         raise InvalidParameterError(f"{target}: the output is the input; give it another name")
-
-
-def _names(asked: str, llm: LLM, further: list[str]) -> ModelNames:
-    """What requests may call the model: as the command line does, by its catalog name or file."""
-    from farthing.catalog import find_to_fetch
-    from farthing.openai_protocol.names import ModelNames
-
-    entry = find_to_fetch(asked)
-    catalog = [] if entry is None else [entry.name, *entry.aliases]
-    return ModelNames(
-        [*further, asked, *catalog, llm.path.name, llm.path.name.removesuffix(".gguf")]
-    )
 
 
 def _write_json(model: str, counts: Counts, kv_waste: float) -> None:

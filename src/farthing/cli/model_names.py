@@ -1,0 +1,20 @@
+"""What requests may call a model that was named on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def model_names(asked: str, path: Path, further: Sequence[str]) -> tuple[str, ...]:
+    """``further`` names, those of the catalog, that of the file, and what was ``asked`` for.
+
+    The first is the one that answers carry. A path is no name: nobody learns where a model lies.
+    """
+    from farthing.catalog import find_to_fetch
+
+    entry = find_to_fetch(asked)
+    catalog = [] if entry is None else [entry.name, *entry.aliases]
+    own = path.name.removesuffix(".gguf")
+    given = [] if Path(asked).exists() else [asked]
+    return tuple(dict.fromkeys([*further, *catalog, own, path.name, *given]))
