@@ -12,6 +12,7 @@ from typer.main import get_command
 from farthing.cli.main import app
 
 VERBS = (
+    "serve",
     *("run", "chat", "pull", "list", "show", "rm", "quantize", "batch", "evaluate", "doctor"),
     "bench",
 )

@@ -18,6 +18,7 @@ from farthing.cli.pull import pull
 from farthing.cli.quantize import quantize
 from farthing.cli.rm import rm
 from farthing.cli.run import run
+from farthing.cli.serve.command import serve
 from farthing.cli.show import show
 from farthing.cli.version import print_version
 
@@ -48,6 +49,7 @@ def farthing(
     """Serve open-weight language models on the CPUs you already own."""
 
 
+app.command("serve", context_settings={"auto_envvar_prefix": "FARTHING"})(serve)
 app.command("run")(run)
 app.command("chat")(chat)
 app.command("pull")(pull)

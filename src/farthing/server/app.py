@@ -8,6 +8,7 @@ from farthing.server.http.handlers import install_error_handlers
 from farthing.server.openapi import describe
 from farthing.server.routes.chat import chat_router
 from farthing.server.routes.completions import completions_router
+from farthing.server.routes.debug import debug_router
 from farthing.server.routes.health import health_router
 from farthing.server.routes.info import info_router
 from farthing.server.routes.metrics import metrics_router
@@ -41,5 +42,7 @@ def create_app(service: Service, *, open_paths: frozenset[str] | None = None) ->
         metrics_router,
     ):
         app.include_router(make(service))
+    if service.debug_endpoints:
+        app.include_router(debug_router(service))
     describe(app, open_paths)
     return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import Enum
 
 from farthing.openai_protocol.errors import RequestError
@@ -22,22 +23,27 @@ class Phase(Enum):
 
 
 class LifeCycle:
-    """The phase, and what is told to those who come at the wrong time."""
+    """The phase, and what is told to those who come at the wrong time.
 
-    def __init__(self, drain_seconds: float) -> None:
+    ``loading`` tells how many bytes of weights are in memory, and of how many.
+    """
+
+    def __init__(
+        self, drain_seconds: float, loading: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    ) -> None:
         self.phase = Phase.LOADING
         self._drain_seconds = drain_seconds
         self._since = time.monotonic()
-        self._loaded = 0.0  # share of the weights
-
-    def loaded(self, done: int, total: int) -> None:
-        """``done`` of ``total`` bytes of weights are in memory."""
-        self._loaded = done / total if total else 0.0
+        self._loading = loading
 
     def enter(self, phase: Phase) -> None:
         """Goes on to ``phase``."""
         self.phase = phase
         self._since = time.monotonic()
+
+    def _loaded(self) -> float:
+        done, total = self._loading()
+        return done / total if total else 0.0
 
     def refuse_unless_ready(self) -> None:
         """Raises :class:`RequestError` (503) unless requests are taken."""
@@ -47,7 +53,7 @@ class LifeCycle:
     def unavailable(self) -> RequestError:
         """The error of whoever comes while it is not ready, with the time to come again."""
         message = {
-            Phase.LOADING: f"the model is being loaded ({self._loaded:.0%})",
+            Phase.LOADING: f"the model is being loaded ({self._loaded():.0%})",
             Phase.READY: "the engine does not answer",
             Phase.DRAINING: "the server is about to stop: it finishes what it has begun",
             Phase.FAILED: "the engine has failed and the server ends",
@@ -63,9 +69,10 @@ class LifeCycle:
     def _retry_after(self) -> float:
         elapsed = time.monotonic() - self._since
         if self.phase is Phase.LOADING:
-            if self._loaded <= 0:
+            loaded = self._loaded()
+            if loaded <= 0:
                 return LOADING_RETRY_SECONDS
-            return max(elapsed / self._loaded - elapsed, LEAST_RETRY_SECONDS)
+            return max(elapsed / loaded - elapsed, LEAST_RETRY_SECONDS)
         if self.phase is Phase.DRAINING:
             return max(self._drain_seconds - elapsed, LEAST_RETRY_SECONDS)
         return LOADING_RETRY_SECONDS

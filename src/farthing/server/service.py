@@ -56,6 +56,7 @@ class Service:
     ping_seconds: float = PING_SECONDS
     request_timeout: float | None = None  # seconds that a prompt may take
     stall_seconds: float = STALL_SECONDS  # without a turn of the engine while work waits
+    debug_endpoints: bool = False  # what tests ask is answered
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
     threads: Executor = field(default_factory=_encoding_threads)
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)

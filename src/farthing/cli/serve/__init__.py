@@ -1,0 +1,1 @@
+"""``farthing serve``."""

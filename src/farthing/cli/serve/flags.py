@@ -1,0 +1,20 @@
+"""The flags of ``farthing serve``: one table for command line, environment and config file.
+
+Spellings are vLLM's first, llama-server's beside them.
+"""
+
+from __future__ import annotations
+
+from farthing.cli.serve.model_flags import EngineFlags, ModelFlags
+from farthing.cli.serve.network_flags import AccessFlags, NetworkFlags
+from farthing.cli.serve.operation_flags import LifeFlags, ObservationFlags, QueueFlags
+
+GROUPS = (
+    ModelFlags,
+    EngineFlags,
+    NetworkFlags,
+    AccessFlags,
+    QueueFlags,
+    LifeFlags,
+    ObservationFlags,
+)

@@ -1,0 +1,133 @@
+"""The parts of a server, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farthing.openai_protocol.names import ModelNames
+from farthing.server.access.guard import OPEN_PATHS, guard
+from farthing.server.admission.admission import Admission
+from farthing.server.admission.limits import QueueLimits
+from farthing.server.admission.step_times import LinearStepTimes
+from farthing.server.app import create_app
+from farthing.server.engine_client import EngineClient
+from farthing.server.http.protocol import make_protocol
+from farthing.server.life_cycle import LifeCycle, Phase
+from farthing.server.model_texts import ModelTexts
+from farthing.server.observation.http_counts import HttpCounts, ObservedApp
+from farthing.server.observation.logs import Logs, RequestLog, log_prompt
+from farthing.server.observation.metrics import MetricsPage
+from farthing.server.observation.observation import Listener, Observation
+from farthing.server.observation.sources import Sources
+from farthing.server.observation.step_counts import StepCounts
+from farthing.server.observation.tracing import Tracing, start_tracing
+from farthing.server.seam.messages import EngineInfo, Stepped
+from farthing.server.service import Service
+from farthing.server.settings import ServerSettings
+from farthing.version import installed_version
+
+
+class Server:
+    """Everything but sockets and tasks."""
+
+    def __init__(
+        self, settings: ServerSettings, logs: Logs, engine_command: Sequence[str] | None = None
+    ) -> None:
+        self.settings = settings
+        self.engine = EngineClient(settings.engine, command=engine_command, on_step=self._on_step)
+        self.life = LifeCycle(settings.shutdown_timeout, lambda: self.engine.loading)
+        tls = None if settings.tls is None else settings.tls.context()
+        self.protocol = make_protocol(settings.http, tls)
+        self._admission: Admission | None = None
+        self._steps = StepCounts()
+        self._tracing = _tracing(settings)
+        self._observation = _observation(settings, self._tracing)
+        http = HttpCounts()
+        version = installed_version() or "unknown"
+        self._service = Service(
+            engine=self.engine,
+            life=self.life,
+            names=ModelNames(settings.names),
+            observation=self._observation,
+            metrics_page=MetricsPage(self._sources(version, http, logs), settings.metrics_compat),
+            limits=settings.http,
+            version=version,
+            settings=settings.shown(),
+            ping_seconds=settings.ping_interval,
+            request_timeout=settings.request_timeout,
+            stall_seconds=settings.health_timeout,
+            debug_endpoints=settings.debug_endpoints,
+        )
+        routes = create_app(self._service, open_paths=OPEN_PATHS if settings.access.keys else None)
+        self.app = ObservedApp(
+            guard(routes, settings.access),
+            http,
+            paths=[path for path in routes.openapi()["paths"] if "{" not in path],
+            log=settings.logs.access,
+        )
+
+    def _sources(self, version: str, http: HttpCounts, logs: Logs) -> Sources:
+        return Sources(
+            model=self.settings.names[0],
+            version=version,
+            engine=self.engine,
+            life=self.life,
+            healthy=self._is_healthy,
+            admission=lambda: self._admission,
+            connections=lambda: len(self.protocol.all_connections.open),
+            dropped_log_records=lambda: logs.dropped,
+            http=http,
+            requests=self._observation.counts,
+            steps=self._steps,
+        )
+
+    def _is_healthy(self) -> bool:
+        stalled = self.engine.stalled_for() > self.settings.health_timeout
+        return self.life.phase is Phase.READY and not stalled
+
+    def _on_step(self, stepped: Stepped) -> None:
+        self._steps.on_step(stepped)
+        if self._admission is not None:
+            self._admission.on_step(stepped)
+
+    @property
+    def open_requests(self) -> int:
+        """Generating requests that have not been answered."""
+        return self._observation.load
+
+    def loaded(self, texts: ModelTexts, info: EngineInfo) -> None:
+        """The model is there."""
+        steps = LinearStepTimes()
+        self._admission = Admission(
+            QueueLimits.for_engine(
+                max_num_seqs=info.max_num_seqs,
+                max_model_len=info.max_model_len,
+                max_requests=self.settings.max_num_queued_reqs,
+                max_prompt_tokens=self.settings.max_num_queued_tokens,
+            ),
+            max_num_seqs=info.max_num_seqs,
+            max_num_batched_tokens=info.max_num_batched_tokens,
+            rates=self.settings.rates,
+            steps=steps,
+        )
+        self._steps.predict = steps.predict
+        self._service.loaded(texts, info, self._admission)
+
+    def close(self) -> None:
+        """Ends threads and sends what has not been sent."""
+        self._service.close()
+        if self._tracing is not None:
+            self._tracing.close()
+
+
+def _tracing(settings: ServerSettings) -> Tracing | None:
+    if settings.otlp_traces_endpoint is None:
+        return None
+    return start_tracing(settings.otlp_traces_endpoint, installed_version() or "unknown")
+
+
+def _observation(settings: ServerSettings, tracing: Tracing | None) -> Observation:
+    listeners: list[Listener] = [] if tracing is None else [tracing]
+    if settings.logs.requests:
+        listeners.append(RequestLog())
+    return Observation(*listeners, on_prompt=log_prompt if settings.logs.prompts else None)

@@ -1,0 +1,117 @@
+"""How the server ends: after a signal, or with its engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from farthing.server.engine_client import EngineClient
+from farthing.server.life_cycle import LifeCycle, Phase
+
+EXIT_FAILED = 1  # the engine ended by itself
+EXIT_CUT_OFF = 3  # requests were still running when the time to finish them was over
+
+SAVE_SECONDS = 60.0
+"""For the engine to save its prefix cache and go."""
+
+ANSWER_SECONDS = 5.0
+"""For what has been cut off to be told so."""
+
+POLL = 0.02  # seconds
+
+_log = logging.getLogger("farthing.server")
+
+
+class Shutdown:
+    """Waits for a reason to end, and ends the engine. The first signal drains, the second does not.
+
+    ``drain_seconds``: how long requests that have been taken may go on after the first signal.
+    """
+
+    def __init__(
+        self,
+        life: LifeCycle,
+        engine: EngineClient,
+        open_requests: Callable[[], int],
+        drain_seconds: float,
+    ) -> None:
+        self._life = life
+        self._engine = engine
+        self._open_requests = open_requests
+        self._drain_seconds = drain_seconds
+        self._first = asyncio.Event()
+        self._second = asyncio.Event()
+        self._number = 0
+
+    def listen(self) -> None:
+        """Takes SIGINT and SIGTERM for the running loop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._receive, number)
+
+    def _receive(self, number: int) -> None:
+        self._number = number
+        (self._second if self._first.is_set() else self._first).set()
+
+    async def finished(self) -> int:
+        """Returns the exit status when the engine is gone and those that waited know."""
+        first = asyncio.create_task(self._first.wait())
+        either: list[asyncio.Future[Any]] = [first, self._engine.ended]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._engine.ended.done():
+            first.cancel()
+            return await self._failed()
+        if self._life.phase is Phase.LOADING:
+            self._life.enter(Phase.DRAINING)
+            await self._engine.stop(0)
+            return 0
+        return await self._drained()
+
+    async def _failed(self) -> int:
+        """Tells why, and waits for those who are told that their answers end here."""
+        self._life.enter(Phase.FAILED)
+        error = self._engine.ended.result()
+        _log.error("%s", error)
+        await self._until_answered(ANSWER_SECONDS)
+        return EXIT_FAILED
+
+    async def _drained(self) -> int:
+        self._life.enter(Phase.DRAINING)
+        running = self._open_requests()
+        _log.info(
+            "%s: stopping; %d running or waiting %s up to %.0f s, a second signal ends %s now",
+            signal.Signals(self._number).name,
+            running,
+            "request has" if running == 1 else "requests have",
+            self._drain_seconds,
+            "it" if running == 1 else "them",
+        )
+        drained = await self._until_answered(self._drain_seconds)
+        if self._engine.ended.done():
+            return await self._failed()
+        if self._second.is_set():
+            await self._engine.stop(0)
+            await self._until_answered(ANSWER_SECONDS)
+            return 128 + self._number
+        if not drained:
+            _log.warning("%d requests were not finished: cut off", self._open_requests())
+        await self._engine.stop(SAVE_SECONDS)
+        if not drained:
+            await self._until_answered(ANSWER_SECONDS)
+        return 0 if drained else EXIT_CUT_OFF
+
+    async def _until_answered(self, seconds: float) -> bool:
+        """Whether all requests ended within ``seconds``, no second signal coming, no failure."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        already = self._second.is_set(), self._engine.ended.done()
+        while self._open_requests():
+            if (self._second.is_set(), self._engine.ended.done()) != already:
+                return False
+            if loop.time() >= until:
+                return False
+            await asyncio.sleep(POLL)
+        return True

@@ -1,0 +1,34 @@
+"""Ends what hangs, with the stacks of all threads on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+
+from farthing.server.engine_client import EngineClient
+
+INTERVAL = 1.0  # seconds between two looks
+
+_log = logging.getLogger("farthing.server")
+
+
+async def watch(engine: EngineClient, seconds: float) -> None:
+    """Aborts an engine that has work and ends no step for ``seconds``; 0: never.
+
+    The server's own event loop is watched too: when it does not come by for as long, the process
+    ends with status 1.
+    """
+    if not seconds:
+        return
+    try:
+        while True:
+            faulthandler.dump_traceback_later(seconds + 2 * INTERVAL, exit=True)
+            stalled = engine.stalled_for()
+            if stalled > seconds:
+                _log.error("the engine has not ended a step for %.0f s: it is aborted", stalled)
+                engine.abort_with_trace()
+                return
+            await asyncio.sleep(INTERVAL)
+    finally:
+        faulthandler.cancel_dump_traceback_later()

@@ -1,0 +1,157 @@
+"""Flags of ``farthing serve``: command line, environment, config file, in this order."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from farthing.cli.serve.flags import GROUPS
+from farthing.cli.serve.signature import parameters_of
+from support.command_line import CommandLine
+
+FLAGS = parameters_of(*GROUPS)
+SECRET = {"api_key"}
+
+
+def another_value(name: str, flag: inspect.Parameter) -> tuple[str, Any]:
+    """A value that is not the default, as text and as it is printed."""
+    kinds = get_args(get_args(flag.annotation)[0]) or (get_args(flag.annotation)[0],)
+    if bool in kinds:
+        return str(not flag.default).lower(), not flag.default
+    if int in kinds:
+        return (
+            "4097" if name == "max_body_bytes" else "77",
+            4097 if name == "max_body_bytes" else 77,
+        )
+    if float in kinds:
+        return "7.5", 7.5
+    if list[str] in kinds:
+        return "text", ["text"]
+    choice = next((kind for kind in kinds if isinstance(kind, str) and kind != flag.default), None)
+    return (choice, choice) if choice is not None else ("text", "text")
+
+
+def printed(farthing: CommandLine, *arguments: str, **environment: str) -> dict[str, Any]:
+    result = farthing("serve", "--print-config", *arguments, **environment)
+    assert result.returncode == 0, result.stderr
+    return tomllib.loads(result.stdout)
+
+
+@pytest.mark.parametrize("name", [name for name in FLAGS if name not in SECRET])
+def test_every_flag_is_an_environment_variable_and_a_key_of_the_file(
+    name: str, farthing: CommandLine, tmp_path: Path
+) -> None:
+    text, value = another_value(name, FLAGS[name])
+    key = name.replace("_", "-")
+    assert FLAGS[name].default != value
+    assert printed(farthing, **{f"FARTHING_{name.upper()}": text})[key] == value
+    config = tmp_path / "farthing.toml"
+    written = str(value).lower() if isinstance(value, bool | int | float) else f'"{text}"'
+    config.write_text(f"{key} = {written}\n")
+    assert printed(farthing, "--config", str(config))[key] == value
+
+
+def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
+    farthing: CommandLine, tmp_path: Path
+) -> None:
+    config = tmp_path / "farthing.toml"
+    config.write_text('port = 8001\nhost = "::1"\nlog_level = "debug"\n')
+    values = printed(
+        farthing,
+        *("--config", str(config), "--port", "8003"),
+        FARTHING_PORT="8002",
+        FARTHING_HOST="0.0.0.0",
+    )
+    assert (values["port"], values["host"], values["log-level"]) == (8003, "0.0.0.0", "debug")
+
+
+def test_what_is_printed_is_a_config_file_with_the_same_meaning(
+    farthing: CommandLine, tmp_path: Path
+) -> None:
+    result = farthing(
+        *("serve", "m", "--print-config", "-np", "4", "--allowed-origins", 'http://a"b'),
+        *("--allowed-origins", "http://ü", "--no-fair-share"),
+    )
+    config = tmp_path / "farthing.toml"
+    config.write_text(result.stdout, encoding="utf-8")
+    assert printed(farthing, "--config", str(config)) == tomllib.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "value"),
+    [
+        (["-c", "2048"], "max-model-len", 2048),
+        (["--ctx-size", "2048"], "max-model-len", 2048),
+        (["-np", "3"], "max-num-seqs", 3),
+        (["--parallel", "3"], "max-num-seqs", 3),
+        (["-t", "1"], "threads", 1),
+        (["-tb", "1"], "threads", 1),
+        (["-ctk", "q8_0"], "kv-cache-dtype", "q8_0"),
+        (["-ctv", "f16"], "kv-cache-dtype", "f16"),
+        (["-a", "name"], "served-model-name", ["name"]),
+        (["-b", "256"], "max-num-batched-tokens", 256),
+        (["-m", "model"], "model", "model"),
+        (["-hf", "owner/repo"], "model", "owner/repo"),
+        (["--sse-ping-interval", "3"], "sse-keep-alive-interval", 3.0),
+        (["--cors-origins", "http://a"], "allowed-origins", ["http://a"]),
+    ],
+)
+def test_other_servers_spellings(
+    arguments: list[str], key: str, value: Any, farthing: CommandLine
+) -> None:
+    assert printed(farthing, *arguments)[key] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("prot = 1", "there is no flag 'prot'; did you mean port?"),
+        ("port = 'x'", "--port"),
+        ("port = 1.5", "--port"),
+        ("port = 70000", "--port"),
+        ("port = [1]", "'port' must be one value, not a list"),
+        ("[port]\nx = 1", "'port' must be a value, not a table"),
+        ("port =", "not TOML"),
+        ("max-num-seqs = 1\nmax_num_seqs = 2", "'max_num_seqs' is there twice"),
+        ("config = 'x'", "there is no flag 'config'"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(
+    text: str, expected: str, farthing: CommandLine, tmp_path: Path
+) -> None:
+    config = tmp_path / "farthing.toml"
+    config.write_text(text)
+    result = farthing("serve", "--print-config", "--config", str(config))
+    assert result.returncode == 2
+    assert expected in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_that_is_not_there(farthing: CommandLine, tmp_path: Path) -> None:
+    result = farthing("serve", "--config", str(tmp_path / "none.toml"))
+    assert result.returncode == 2
+    assert "none.toml: No such file or directory" in result.stderr
+
+
+def test_two_models_are_one_too_many(farthing: CommandLine) -> None:
+    result = farthing("serve", "a", "--model", "b", "--print-config")
+    assert result.returncode == 2
+    assert "--model b: MODEL is a already; give one of them" in result.stderr
+
+
+def test_a_key_is_never_printed(farthing: CommandLine, tmp_path: Path) -> None:
+    config = tmp_path / "farthing.toml"
+    config.write_text('api-key = "from-the-file"\n')
+    for arguments, environment in (
+        (("--api-key", "from-the-line"), {}),
+        ((), {"FARTHING_API_KEY": "from-outside"}),
+        (("--config", str(config)), {}),
+    ):
+        result = farthing("serve", "--print-config", *arguments, **environment)
+        assert result.returncode == 0
+        assert "# api-key is set" in result.stdout
+        assert "from-" not in result.stdout
