@@ -100,7 +100,10 @@ def test_log_probabilities_of_the_prompt_come_with_the_whole(
     prompt_logprobs: int, engine: RunningEngine, llm: LLM
 ) -> None:
     params = asked(prompt_logprobs=prompt_logprobs, n=2, logprobs=1)
+    engine.steps.clear()
     output = engine.run(engine.generate(PROMPT * 4, params))
+    parts = [len(part) for step in engine.steps for _, part in step.prompt_logprobs]
+    assert (len(parts), sum(parts)) == (3, 160)  # a part with each pass that read some
     (expected,) = llm.generate([PROMPT * 4], params)
     assert output.prompt_logprobs is not None
     assert len(output.prompt_logprobs) == 160

@@ -94,6 +94,16 @@ class OutputProcessor:
             )
         return pending
 
+    def take_prompt_logprobs(self) -> list[dict[int, Logprob] | None]:
+        """Log probabilities of the prompt's tokens since the last call; the rest has none of them.
+
+        For who wants them piece by piece.
+        """
+        if not self.prompt_logprobs:
+            return []
+        taken, self.prompt_logprobs = self.prompt_logprobs, []
+        return taken
+
     def completion(self) -> CompletionOutput:
         """The whole choice so far."""
         request = self.request

@@ -255,6 +255,9 @@ class EngineClient:
                 submission.on_chunk(chunk)
                 if submission.ended:
                     del submissions[key]
+        for key, found in stepped.prompt_logprobs:
+            if key in submissions:
+                submissions[key].on_prompt_logprobs(found)
         for key, output in stepped.outputs:
             if key in submissions:
                 submissions.pop(key).on_output(output)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from farthing.engine.outputs import RequestOutput, StreamChunk
+from farthing.engine.outputs import Logprob, RequestOutput, StreamChunk
 from farthing.errors import FarthingError
 from farthing.openai_protocol.errors import RequestError
 from farthing.server.seam.messages import Submit
@@ -24,6 +24,7 @@ class Submission:
         self._abort = abort
         self._accepted = False
         self._chunks: list[StreamChunk] = []
+        self._prompt_logprobs: list[dict[int, Logprob] | None] = []
         self._output: RequestOutput | None = None
         self._unfinished = message.params.n  # choices whose final chunk has not come
         self._error: FarthingError | None = None
@@ -93,9 +94,17 @@ class Submission:
 
     def on_output(self, output: RequestOutput) -> None:
         """A whole answer; the prompt's ids stayed here."""
-        ids = list(self._message.prompt_token_ids)
-        self._output = replace(output, prompt_token_ids=ids)
+        logprobs = output.prompt_logprobs
+        self._output = replace(
+            output,
+            prompt_token_ids=list(self._message.prompt_token_ids),
+            prompt_logprobs=None if logprobs is None else [*self._prompt_logprobs, *logprobs],
+        )
         self._news.set()
+
+    def on_prompt_logprobs(self, found: list[dict[int, Logprob] | None]) -> None:
+        """Those of a part of the prompt, which go before what the answer has of them."""
+        self._prompt_logprobs += found
 
     def on_error(self, error: FarthingError) -> None:
         """That it is refused, or has failed."""

@@ -118,12 +118,14 @@ class EngineProcessLoop:
             chunks=tuple(news.chunks),
             outputs=tuple(news.outputs),
             failures=tuple(news.failures),
+            prompt_logprobs=tuple(news.prompt_logprobs),
         )
 
     def _integrity(self, ticket: int) -> Integrity:
         problem = None
         try:
             self._engine.check_integrity()
+            self._prompts.check_integrity()
         except AssertionError as error:
             problem = str(error) or "requests are not where their state says"
         kv = self._engine.load().kv

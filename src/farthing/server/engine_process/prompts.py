@@ -11,7 +11,7 @@ import numpy as np
 
 from farthing.engine.engine import Engine, TokenEvent
 from farthing.engine.output_processor import OutputProcessor, request_output
-from farthing.engine.outputs import RequestOutput, StreamChunk
+from farthing.engine.outputs import Logprob, RequestOutput, StreamChunk
 from farthing.engine.request import Request
 from farthing.errors import FarthingError, InvalidParameterError
 from farthing.llm_arguments import check_request
@@ -57,6 +57,7 @@ class News:
     chunks: list[tuple[int, StreamChunk]] = field(default_factory=list)
     outputs: list[tuple[int, RequestOutput]] = field(default_factory=list)
     failures: list[tuple[int, RequestError]] = field(default_factory=list)
+    prompt_logprobs: list[tuple[int, list[dict[int, Logprob] | None]]] = field(default_factory=list)
 
 
 class OpenPrompts:
@@ -119,7 +120,7 @@ class OpenPrompts:
         )
         _check_ids(submit.prompt_token_ids, self._engine.vocabulary.size)
         return self._engine.make_request(
-            submit.prompt_token_ids,
+            tuple(submit.prompt_token_ids),  # which all choices share
             params,
             user=submit.user,
             priority=submit.priority,
@@ -146,6 +147,13 @@ class OpenPrompts:
             del self._choices[processor.request.request_id]
             self._engine.abort(processor.request)
 
+    def check_integrity(self) -> None:
+        """Asserts that no choice is kept but those of open prompts."""
+        prompts = self._prompts.values()
+        choices = {p.request.request_id: (prompt, p) for prompt in prompts for p in prompt.choices}
+        assert self._choices == choices, "choices are kept of prompts that are not open"
+        assert not self._arrived.keys() & self._prompts.keys(), "a prompt is queued twice"
+
     def follow(self, events: Sequence[TokenEvent], started: float, ended: float) -> News:
         """Takes what a step from ``started`` to ``ended`` gave, and enters it in the metrics.
 
@@ -165,6 +173,8 @@ class OpenPrompts:
         for prompt, processor in touched.values():
             if prompt.stream and prompt.problem is None:
                 news.chunks += [(prompt.key, chunk) for chunk in processor.take()]
+            if logprobs := processor.take_prompt_logprobs():
+                news.prompt_logprobs.append((prompt.key, logprobs))
         for prompt in prompts.values():
             self._end_if_over(prompt, news)
             news.progress.append(prompt.progress())

@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass
 
 from farthing.engine.metrics import EngineLoad, EngineMetrics
-from farthing.engine.outputs import RequestOutput, StreamChunk
+from farthing.engine.outputs import Logprob, RequestOutput, StreamChunk
 from farthing.openai_protocol.errors import RequestError
 from farthing.sampling.params import SamplingParams
 
@@ -134,6 +134,9 @@ class Stepped:
     chunks: tuple[tuple[int, StreamChunk], ...]
     outputs: tuple[tuple[int, RequestOutput], ...]
     failures: tuple[tuple[int, RequestError], ...]
+    # As each pass finds them: those of a long prompt at once would hold up both processes. They go
+    # before what a result has itself.
+    prompt_logprobs: tuple[tuple[int, list[dict[int, Logprob] | None]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
