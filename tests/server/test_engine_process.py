@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -79,7 +81,34 @@ def test_a_step_that_raises(step: int, tiny_model: Path, capfd: pytest.CaptureFi
     assert error.exit_status == 1
     assert "exit status 1" in str(error)
     assert "RuntimeError: a fault of a test" in str(error)
-    assert 'raise RuntimeError("a fault of a test")' in capfd.readouterr().err
+    (line,) = capfd.readouterr().err.splitlines()
+    entry = json.loads(line)
+    assert entry["level"] == "error"
+    assert 'raise RuntimeError("a fault of a test")' in entry["exception"]
+
+
+def test_a_trace_that_nobody_reads_does_not_hold_up_the_end(tiny_model: Path) -> None:
+    """The engine's stderr is a pipe that is full."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    stderr = os.dup(2)
+    os.dup2(writing, 2)
+    try:
+        with RunningEngine(tiny_model, command=faulty("raise", 3)) as engine:
+            os.dup2(stderr, 2)
+            began = time.monotonic()
+            error = engine.run(end_of(engine, lambda: None))
+            assert time.monotonic() - began < 5, "a second for the log, and some to end"
+    finally:
+        os.dup2(stderr, 2)
+        for fd in (reading, writing, stderr):
+            os.close(fd)
+    assert error.exit_status == 1
+    assert "RuntimeError: a fault of a test" in str(error)
 
 
 def test_a_crash_in_native_code(tiny_model: Path, capfd: pytest.CaptureFixture[str]) -> None:

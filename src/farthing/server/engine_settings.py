@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
@@ -15,6 +15,7 @@ from farthing.llm_arguments import check_counts, check_names
 from farthing.models.adapter import open_adapter
 from farthing.program.native import FloatMode, KvDtype
 from farthing.program.weights import WeightPlacement
+from farthing.server.observation.logs import LogSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class EngineSettings:
     batching: BatchingName = "continuous"
     kv: KvName = "paged"
     use_cache: bool = True
+    logs: LogSettings = field(default_factory=LogSettings)
     measure_bandwidth: bool = True  # of reading memory, an eighth of a second
 
     def __post_init__(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import logging
 import socket
-import traceback
 
 from farthing.errors import FarthingError
 from farthing.program.weights import explain_bus_errors
@@ -14,8 +14,11 @@ from farthing.server.engine_process.load import load
 from farthing.server.engine_process.loop import EngineProcessLoop
 from farthing.server.engine_process.server_watch import EXIT_WITHOUT_SERVER, watch_server
 from farthing.server.engine_settings import EngineSettings
+from farthing.server.observation.logs import start_logs
 from farthing.server.seam.framing import EngineSeam
 from farthing.server.seam.messages import Failed, Ready, Stopped
+
+_log = logging.getLogger(__name__)
 
 EXIT_BUG = 1
 EXIT_USER = 2  # something the user can put right
@@ -37,15 +40,20 @@ def run(number: int) -> int:
     try:
         (settings, *early) = seam.receive(None)
         assert isinstance(settings, EngineSettings), "the first message is the settings"
+    except EOFError:
+        return EXIT_WITHOUT_SERVER
+    logs = start_logs(settings.logs)  # which waits for nobody: stderr is the server's, too
+    try:
         return _serve(seam, settings, early)
     except EOFError:
         return EXIT_WITHOUT_SERVER
     except Exception as error:
-        with contextlib.suppress(OSError):  # whoever read stderr may have left
-            traceback.print_exc()
+        _log.exception("the engine cannot go on")
         with contextlib.suppress(EOFError):
             _end(seam, Failed(f"{type(error).__name__}: {error}", internal=True), EXIT_BUG)
         return EXIT_BUG
+    finally:
+        logs.close()
 
 
 def _serve(seam: EngineSeam, settings: EngineSettings, early: list[object]) -> int:
