@@ -66,8 +66,9 @@ class ScriptedApi(ScriptedServer):
         *,
         metrics: Iterable[str] = (),
         llama_cpp: bool = False,
+        port: int = 0,
     ) -> None:
-        super().__init__(self._steps)
+        super().__init__(self._steps, port=port)
         self._answer = answer
         self._tokenizer = tokenizer
         self._metrics = iter(metrics)

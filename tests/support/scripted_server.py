@@ -34,9 +34,12 @@ Script = Callable[[Received], Iterable[Step] | Awaitable[Iterable[Step]]]
 
 
 class ScriptedServer:
-    """Runs in a thread of its own while entered. ``received``: all requests so far."""
+    """Runs in a thread of its own while entered. ``received``: all requests so far.
 
-    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
+    ``port`` 0: any that is free.
+    """
+
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self._script = script
         self._tls = tls
         self._loop = asyncio.new_event_loop()
@@ -44,7 +47,7 @@ class ScriptedServer:
         self._connections = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self.received: list[Received] = []
-        self.port = 0
+        self.port = port
 
     @property
     def url(self) -> str:
@@ -63,7 +66,7 @@ class ScriptedServer:
 
     async def _start(self) -> None:
         self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", 0, ssl=self._tls, backlog=2048
+            self._serve, "127.0.0.1", self.port, ssl=self._tls, backlog=2048
         )
         self.port = self._server.sockets[0].getsockname()[1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -308,8 +309,22 @@ def test_a_server_that_is_not_ready_is_waited_for(trace: Path) -> None:
     assert asked[:4] == [0, 0, 0, 0]
     assert len(asked) == 2 + 2 + 8
     assert [what for what, _ in watcher.parts] == [
-        *("Preparing", "Waiting for the server", "Warming up", "Requests")
+        *("Waiting for the server", "Preparing", "Waiting for an answer", "Warming up", "Requests")
     ]
+
+
+def test_a_server_that_is_not_there_yet_is_waited_for(trace: Path) -> None:
+    with ScriptedApi() as early:
+        port = early.port  # free again below
+    late = ScriptedApi(port=port)
+    timer = threading.Timer(0.7, late.__enter__)
+    timer.start()
+    try:
+        result = run(late, trace, ready_timeout=20.0)
+    finally:
+        timer.join()
+        late.__exit__()
+    assert (result.metrics.completed, result.metrics.failed) == (8, 0)
 
 
 def test_a_server_that_never_gets_ready_is_given_up(trace: Path) -> None:
@@ -317,9 +332,12 @@ def test_a_server_that_never_gets_ready_is_given_up(trace: Path) -> None:
         with pytest.raises(FarthingError, match=r"not ready after 0\.5 s: HTTP 503"):
             run(server, trace, ready_timeout=0.5)
         url = server.url
-    settings = ServeSettings(base_url=url, dataset=Dataset("trace", trace))
-    with pytest.raises(FarthingError, match=url):
-        serve_benchmark(settings, Quiet())
+    for ready_timeout in (0.0, 0.2):
+        settings = ServeSettings(
+            base_url=url, dataset=Dataset("trace", trace), ready_timeout=ready_timeout
+        )
+        with pytest.raises(FarthingError, match=url):
+            serve_benchmark(settings, Quiet())
 
 
 def test_speculation_is_read_from_the_server(trace: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from farthing.bench.serving.answer import Answer, read_answer
+from farthing.bench.serving.answer import read_answer
 from farthing.bench.serving.asked import Asked, request_body
 from farthing.bench.serving.datasets import (
     custom_requests,
@@ -28,7 +28,7 @@ from farthing.errors import FarthingError, InvalidParameterError
 ASIDE_SECONDS = 60.0
 """What a question that is not part of the load may take."""
 
-_READY_INTERVAL = 1.0  # seconds between attempts
+_READY_INTERVAL = 0.5  # seconds between attempts
 
 
 async def first_model(client: HttpClient) -> str:
@@ -109,22 +109,36 @@ def bodies_of(settings: ServeSettings, asked: Sequence[Asked], model: str) -> li
     return bodies
 
 
-async def wait_until_ready(
-    client: HttpClient, request: bytes, *, chat: bool, patience: float, timeout: float
-) -> None:
-    """Sends ``request`` until it is answered. Raises :class:`FarthingError` after ``patience``."""
+async def wait_until_there(client: HttpClient, patience: float) -> None:
+    """Waits until the server takes connections and is not loading.
+
+    Raises :class:`FarthingError` after ``patience`` seconds.
+    """
+    request = client.request("GET", "/v1/models")
     until = time.monotonic() + patience
     while True:
-        answer = await one_answer(client, request, chat, min(timeout, max(patience, 1.0)))
+        exchange = await client.send(request, max(patience, 1.0))
+        if exchange.error is None and exchange.status != 503:
+            return
+        await _pause(client, until, patience, exchange.problem)
+
+
+async def wait_until_answered(
+    client: HttpClient, request: bytes, *, chat: bool, patience: float
+) -> None:
+    """Sends ``request`` until it is answered.
+
+    Raises :class:`FarthingError` after ``patience`` seconds.
+    """
+    until = time.monotonic() + patience
+    while True:
+        answer = read_answer(await client.send(request, max(patience, 1.0)), chat)
         if answer.success:
             return
-        if time.monotonic() + _READY_INTERVAL > until:
-            raise FarthingError(
-                f"{client.address.url}: not ready after {patience:g} s: {answer.error}"
-            )
-        await asyncio.sleep(_READY_INTERVAL)
+        await _pause(client, until, patience, answer.error)
 
 
-async def one_answer(client: HttpClient, request: bytes, chat: bool, timeout: float) -> Answer:
-    """The answer to ``request``."""
-    return read_answer(await client.send(request, timeout), chat)
+async def _pause(client: HttpClient, until: float, patience: float, problem: str | None) -> None:
+    if time.monotonic() + _READY_INTERVAL > until:
+        raise FarthingError(f"{client.address.url}: not ready after {patience:g} s: {problem}")
+    await asyncio.sleep(_READY_INTERVAL)

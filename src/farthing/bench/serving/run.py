@@ -21,7 +21,8 @@ from farthing.bench.serving.preparation import (
     first_model,
     requests_of,
     vocabulary_of,
-    wait_until_ready,
+    wait_until_answered,
+    wait_until_there,
 )
 from farthing.bench.serving.refusals import refusal_facts, wait_of
 from farthing.bench.serving.result import ServeResult, local_date
@@ -29,6 +30,7 @@ from farthing.bench.serving.settings import ServeSettings
 from farthing.bench.serving.speculation import speculation_counters, speculation_facts
 from farthing.bench.serving.text_check import TextCheck, check_texts
 from farthing.bench.serving.vocabulary import Vocabulary
+from farthing.errors import FarthingError
 
 T = TypeVar("T")
 
@@ -140,6 +142,9 @@ async def _benchmark(settings: ServeSettings, watcher: Watcher) -> ServeResult:
 
 
 async def _prepare(settings: ServeSettings, client: HttpClient, watcher: Watcher) -> _Prepared:
+    if settings.ready_timeout > 0:
+        watcher.begin("Waiting for the server", 0)
+        await wait_until_there(client, settings.ready_timeout)
     watcher.begin("Preparing", 0)
     model = settings.model or await first_model(client)
     vocabulary = vocabulary_of(settings, client, model)
@@ -155,13 +160,9 @@ async def _prepare(settings: ServeSettings, client: HttpClient, watcher: Watcher
     else:
         arrivals = settings.arrivals.times(len(asked), settings.seed)
     if settings.ready_timeout > 0:
-        watcher.begin("Waiting for the server", 0)
-        await wait_until_ready(
-            client,
-            requests[0],
-            chat=settings.chat,
-            patience=settings.ready_timeout,
-            timeout=settings.request_timeout,
+        watcher.begin("Waiting for an answer", 0)
+        await wait_until_answered(
+            client, requests[0], chat=settings.chat, patience=settings.ready_timeout
         )
     return _Prepared(model, vocabulary, asked, requests, arrivals)
 
@@ -189,7 +190,7 @@ async def _count_tokens(
 
 
 async def _estimate(vocabulary: Vocabulary, answer: Answer) -> int:
-    with contextlib.suppress(Exception):  # no such service: whatever it raises
+    with contextlib.suppress(FarthingError):  # the server has no such service
         return len(await vocabulary.encode(answer.text))
     return answer.chunks
 

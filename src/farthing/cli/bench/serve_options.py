@@ -307,7 +307,7 @@ ReadyTimeout = Annotated[
         "--ready-check-timeout-sec",
         min=0.0,
         metavar="SECONDS",
-        help="Ask the first request until it is answered; 0: do not.",
+        help="Wait so long for the server, and for its first answer; 0: do not.",
     ),
 ]
 RequestTimeout = Annotated[
