@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from farthing.openai_protocol.names import ModelNames
 from farthing.server.access.guard import OPEN_PATHS, guard
@@ -34,7 +35,8 @@ class Server:
         self, settings: ServerSettings, logs: Logs, engine_command: Sequence[str] | None = None
     ) -> None:
         self.settings = settings
-        self.engine = EngineClient(settings.engine, command=engine_command, on_step=self._on_step)
+        engine = replace(settings.engine, logs=replace(settings.logs, prompts=False))
+        self.engine = EngineClient(engine, command=engine_command, on_step=self._on_step)
         self.life = LifeCycle(settings.shutdown_timeout, lambda: self.engine.loading)
         tls = None if settings.tls is None else settings.tls.context()
         self.protocol = make_protocol(settings.http, tls)
