@@ -8,6 +8,7 @@ import time
 from array import array
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -307,11 +308,25 @@ def test_two_thousand_that_wait_are_all_answered(engine: RunningEngine, llm: LLM
     some = range(0, 2000, 97)
     expected = llm.generate([PROMPT[:9]] * len(some), [params[i] for i in some])
     assert [comparable(outputs[i]) for i in some] == [comparable(each) for each in expected]
-    assert max(step.num_waiting for step in engine.steps) > 1000
+    waiting = [step.num_waiting for step in engine.steps]
+    assert max(waiting) > 1000
+    assert sum(b > a for a, b in pairwise(waiting)) > 5  # steps went on while they were queued
     assert sorted(key for step in engine.steps for key in step.begun) == sorted(
         key for step in engine.steps for key, _ in step.outputs
     )
     engine.run(engine.settle())
+
+
+def test_an_event_loop_that_is_late_takes_nobody_for_stalled(engine: RunningEngine) -> None:
+    async def main() -> list[float]:
+        assert engine.client.stalled_for() == 0
+        submission = await engine.submit(PROMPT, LONG)
+        time.sleep(0.2)  # the engine goes on and tells; nobody reads
+        stalled = [engine.client.stalled_for()]
+        await all_chunks(submission)
+        return [*stalled, engine.client.stalled_for()]
+
+    assert engine.run(main()) == [0, 0]
 
 
 def test_a_consumer_that_stalls_holds_up_nobody(engine: RunningEngine, llm: LLM) -> None:

@@ -9,9 +9,10 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+import uvloop
 
 from farthing.engine.outputs import Logprob, StreamChunk
 from farthing.server.seam import framing
@@ -139,7 +140,10 @@ def test_the_engine_notices_a_server_that_has_gone_while_it_sends(
         seam.send("more")
 
 
-def test_the_server_end_reads_and_writes_on_the_event_loop() -> None:
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_server_end_reads_and_writes_on_the_event_loop(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         seen: list[object] = []
@@ -155,10 +159,13 @@ def test_the_server_end_reads_and_writes_on_the_event_loop() -> None:
             while len(found) < 2:
                 found += await asyncio.to_thread(engine.receive, 0.2)
             assert found == [large, "after"]
+            assert not server.has_unread
             engine.send({"a": 1})
+            assert server.has_unread
             while not seen:
                 await asyncio.sleep(0.001)
             assert seen == [{"a": 1}]
+            assert not server.has_unread
             theirs.send(struct.pack("<I", 4) + b"none")
             while not ended:
                 await asyncio.sleep(0.001)
@@ -167,4 +174,5 @@ def test_the_server_end_reads_and_writes_on_the_event_loop() -> None:
         server.send("to nobody")
         assert len(ended) == 1
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -104,6 +105,7 @@ class EngineClient:
             await loop.create_unix_connection(lambda: self._seam, sock=ours)
         except BaseException:
             ours.close()
+            self._seam_ended = True
             raise
         self._seam.send(self._settings)
 
@@ -185,8 +187,11 @@ class EngineClient:
             del self._answers[question.ticket]
 
     def stalled_for(self) -> float:
-        """Seconds since the loop's last sign of life while prompts are in flight, else 0."""
-        if not self._open or self.info is None:
+        """Seconds since the loop's last sign of life while prompts are in flight, else 0.
+
+        0 also where there is one that this event loop has had no time to read.
+        """
+        if not self._open or self.info is None or self._seam.has_unread:
             return 0.0
         return time.monotonic() - max(self.last_turn, self._busy_since)
 
@@ -206,9 +211,8 @@ class EngineClient:
             self._seam.send(Stop())
         await asyncio.wait((self.ended,), timeout=patience)
         self._child.kill()
-        await asyncio.wait((self.ended,))
-        assert self._exit_status is not None
-        return self._exit_status
+        await asyncio.wait((self.ended,), timeout=2 * LAST_WORDS_SECONDS)
+        return -signal.SIGKILL if self._exit_status is None else self._exit_status
 
     def abort_with_trace(self) -> None:
         """Has the process write all its stacks to stderr and die, by SIGKILL if need be."""
@@ -305,7 +309,7 @@ class EngineClient:
         self._end_submissions(error)
 
     def _why(self, status: int) -> str:
-        if self._stopping:
+        if self._stopping and status in (0, -signal.SIGKILL):
             return "the engine was stopped"
         how = describe_exit(status)
         if self._failed is not None:

@@ -193,6 +193,15 @@ class ServerSeam(asyncio.Protocol):
         """Called by the event loop."""
         self._on_end(self._problem or exc)
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether the engine has said something, or left, and the event loop does not know yet."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket"), select.POLLIN)
+        return bool(poll.poll(0))
+
     def send(self, message: object) -> None:
         """Sends a message; what has no room in the socket waits in memory."""
         assert self._transport is not None
