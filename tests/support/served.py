@@ -262,7 +262,7 @@ class _Composed:
         limits = queue or QueueLimits.for_engine(
             max_num_seqs=max_num_seqs, max_model_len=info.max_model_len
         )
-        self.admission = Admission(limits, max_num_seqs=max_num_seqs)
+        self.admission = Admission.for_engine(info, limits)
         self.service.loaded(texts, info, self.admission)
         self.service.life.enter(Phase.READY)
 

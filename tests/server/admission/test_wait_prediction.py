@@ -223,18 +223,19 @@ def test_an_engine_says_what_its_steps_may_take() -> None:
         isa="avx2",
         fingerprint="",
         kv_cache_dtype="fp16",
-        weight_bytes=4_000_000_000,
+        weight_bytes=40_000_000_000,
         prefix_caching=True,
         restored_tokens=0,
     )
     admission = Admission.for_engine(info, QueueLimits(8, 1000))
-    assert admission.predict_step(1, 0) == pytest.approx(0.201 + 0.0125, rel=0.01)
+    assert admission.predict_step(1, 0) == pytest.approx(2.0 + 0.125, rel=0.01)
     for key in range(8):
         admission.enter(ANYBODY, [Ask(key, 10, 1, 50)])
     with pytest.raises(RequestError) as caught:
         admission.enter(ANYBODY, [Ask(9, 10, 1, 50)])
     # The first to come wakes the engine, which reads its ten tokens.
-    assert caught.value.retry_after == pytest.approx((0.201 + 10 * 0.0125) * 1.1, rel=0.01)
+    told = (2.0 + 10 * 0.125) * (1 + SLACK)
+    assert caught.value.retry_after == pytest.approx(told, rel=0.01)
 
 
 def test_predictions_that_are_always_wrong_by_half_are_corrected() -> None:

@@ -171,12 +171,16 @@ class Forecasting:
         else:
             after = forecast.places[-1] if known else 0.0
             after += (number - known) * forecast.apart(self._max_num_seqs)
-        return began + after * self._stretch * (1 + SLACK)
+        return began + after * self._scale()
+
+    def _scale(self) -> float:
+        """Seconds that are told for one that is foretold."""
+        return self._stretch * (1 + SLACK)
 
     def freed(self, time: float, now: float) -> int:
         """Places that come free until ``time``."""
         forecast, began = self._forecast(now)
-        after = (time - began) / (self._stretch * (1 + SLACK))
+        after = (time - began) / self._scale()
         count = bisect_right(forecast.places, after)
         if count == len(forecast.places):
             last = forecast.places[-1] if count else 0.0
@@ -203,7 +207,7 @@ class Forecasting:
         else:
             last = times[-1] if times else HORIZON
             after = last * count / max(len(times), 1)
-        return began + after * self._stretch * (1 + SLACK)
+        return began + after * self._scale()
 
     def _forecast(self, now: float, *, ends: bool = False) -> tuple[Forecast, float]:
         """The next steps and when the first of them began: until places are free, or all ends."""

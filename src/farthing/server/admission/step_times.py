@@ -37,10 +37,10 @@ def first_guess(weight_bytes: int, threads: int, bandwidth: float) -> tuple[floa
 
     A pass reads ``weight_bytes`` at ``bandwidth`` bytes a second (0.0: not measured, 20 GB/s); a
     row takes a thread 12.5 ps a byte of them, as 4-bit weights do on AVX2 (bench/LOG.md,
-    2026-11-29); Python takes a millisecond a pass and 20 us a row.
+    2026-11-29); Python takes 0.2 ms a pass and 10 us a row.
     """
-    row = 20e-6 + weight_bytes * 12.5e-12 / threads
-    return 1e-3 + weight_bytes / (bandwidth or 20e9), row, row
+    row = 10e-6 + weight_bytes * 12.5e-12 / threads
+    return 0.2e-3 + weight_bytes / (bandwidth or 20e9), row, row
 
 
 class StepTimeModel(Protocol):
