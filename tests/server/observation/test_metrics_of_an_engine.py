@@ -182,12 +182,34 @@ def test_histograms_are_cumulative_and_end_at_their_count(served: Served) -> Non
         assert counts[-1] == count
 
 
-def test_every_histogram_of_the_engine_is_shown(served: Served) -> None:
+def test_every_histogram_of_the_engine_is_shown_under_its_name(served: Served) -> None:
     metrics = served.metrics.metrics
+    named = {
+        "time_to_first_token_seconds": metrics.time_to_first_token,
+        "inter_token_latency_seconds": metrics.inter_token,
+        "request_time_per_output_token_seconds": metrics.time_per_token,
+        "e2e_request_latency_seconds": metrics.latency,
+        "request_queue_time_seconds": metrics.queue,
+        "request_inference_time_seconds": metrics.inference,
+        "request_prefill_time_seconds": metrics.prefill,
+        "request_decode_time_seconds": metrics.decode,
+        "request_prompt_tokens": metrics.request_prompt_tokens,
+        "request_generation_tokens": metrics.request_generation_tokens,
+        "request_max_num_generation_tokens": metrics.longest_choice,
+        "request_params_max_tokens": metrics.request_max_tokens,
+        "request_prefill_kv_computed_tokens": metrics.computed_prompt_tokens,
+        "request_params_n": metrics.choices,
+        "iteration_tokens_total": metrics.step_tokens,
+        "request_num_preemptions": metrics.request_preemptions,
+    }
+    assert set(named) == set(HISTOGRAMS)
     own = [getattr(metrics, f.name) for f in fields(metrics)]
-    sums = sorted(h.total for h in own if isinstance(h, Histogram))
-    shown = sorted(served.value(f"vllm:{name}_sum") for name in HISTOGRAMS)
-    assert shown == sums
+    assert len([h for h in own if isinstance(h, Histogram)]) == len(named)
+    for name, values in named.items():
+        assert served.value(f"vllm:{name}_sum") == values.total, name
+        assert served.value(f"vllm:{name}_count") == sum(values.counts) > 0, name
+    timed = [(v.total, v.count) for name, v in named.items() if name.endswith("seconds")]
+    assert len(set(timed)) == len(timed), "one cannot pass for another"
 
 
 def test_counters_say_what_the_engine_says(served: Served) -> None:
