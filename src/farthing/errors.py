@@ -65,3 +65,7 @@ class InsufficientMemoryError(FarthingError):
 
 class ChatTemplateError(FarthingError):
     """A model's chat template is missing, refuses the messages, or exceeds its limits."""
+
+
+class ChatTemplateLimitError(ChatTemplateError):
+    """A chat template runs for too long or writes too much: the model's fault, not a message's."""

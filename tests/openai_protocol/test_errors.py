@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from farthing.errors import (
     ChatTemplateError,
+    ChatTemplateLimitError,
     ContextLengthError,
     FarthingError,
     InvalidParameterError,
@@ -35,6 +36,7 @@ from farthing.openai_protocol.errors import (
             *(400, "invalid_request_error", None, "context_length_exceeded"),
         ),
         (ChatTemplateError("no system role"), 400, "invalid_request_error", "messages", None),
+        (ChatTemplateLimitError("ran too long"), 500, "server_error", None, None),
         (FarthingError("no token is allowed"), 500, "server_error", None, None),
         (MemoryError(), 500, "server_error", None, None),
         (ZeroDivisionError("by zero"), 500, "server_error", None, None),

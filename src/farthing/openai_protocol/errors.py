@@ -7,6 +7,7 @@ from typing import Any
 
 from farthing.errors import (
     ChatTemplateError,
+    ChatTemplateLimitError,
     ContextLengthError,
     FarthingError,
     InvalidParameterError,
@@ -77,7 +78,7 @@ def request_error(error: Exception) -> RequestError:
         return RequestError(str(error), code="context_length_exceeded")
     if isinstance(error, InvalidParameterError):
         return RequestError(str(error), param=_parameter(str(error)))
-    if isinstance(error, ChatTemplateError):
+    if isinstance(error, ChatTemplateError) and not isinstance(error, ChatTemplateLimitError):
         return RequestError(str(error), param="messages")
     if isinstance(error, FarthingError):
         return generation_error(str(error))

@@ -161,7 +161,7 @@ class ChatTemplate:
         raise first
 
     def _printed(self, messages: Any, variables: dict[str, Any], budget: Budget) -> str:
-        from farthing.tokenization.sandbox.budget import MAX_CHARACTERS, too_big
+        from farthing.tokenization.sandbox.budget import MAX_CHARACTERS, too_much
         from farthing.tokenization.sandbox.provenance import concat
 
         template = self._compiled.template
@@ -171,7 +171,7 @@ class ChatTemplate:
         for part in template.root_render_func(context):
             length += len(part)
             if length > MAX_CHARACTERS:
-                raise too_big("a chat that long", MAX_CHARACTERS)
+                raise too_much("a chat that long", MAX_CHARACTERS)
             budget.allocate(len(part))
             parts.append(part)
         return concat(parts)

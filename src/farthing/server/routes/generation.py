@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -33,6 +34,11 @@ from farthing.server.streaming.sender import EventSender
 from farthing.server.submission import Submission
 
 logger = logging.getLogger(__name__)
+
+MOST_QUICK_BYTES = 2048
+
+# Grammars and variables of the template; an escape could be in the name of a field.
+_SLOW_FIELDS = re.compile(rb"guided_|structured_outputs|response_format|chat_template|documents|\\")
 
 
 class Generation(Response):
@@ -81,8 +87,13 @@ class Generation(Response):
         model = service.model()
         raw = await read_body(request, service.limits)
         async with ClientWatch(request.receive) as client:
-            loop = asyncio.get_running_loop()
-            job = await loop.run_in_executor(service.threads, ready, self._url, raw, model.served)
+            if takes_long(raw):
+                loop = asyncio.get_running_loop()
+                job = await loop.run_in_executor(
+                    service.threads, ready, self._url, raw, model.served
+                )
+            else:
+                job = ready(self._url, raw, model.served)
             del raw
             self._note(job, record)
             messages = messages_of(job, principal, service.engine, service.request_timeout)
@@ -182,6 +193,14 @@ class Generation(Response):
                 if events:
                     await sender.write(events)
         raise AssertionError("the engine ended an answer without its last chunk")
+
+
+def takes_long(raw: bytes) -> bool:
+    """Whether a body may take more than about a millisecond to be read, checked and encoded.
+
+    A thread of its own costs others as much as that, by taking turns with them.
+    """
+    return len(raw) > MOST_QUICK_BYTES or _SLOW_FIELDS.search(raw) is not None
 
 
 def ready(url: str, raw: bytes, served: ServedModel) -> Job:

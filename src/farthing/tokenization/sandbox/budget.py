@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from farthing.errors import ChatTemplateError
+from farthing.errors import ChatTemplateError, ChatTemplateLimitError
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_SOURCE_TOKENS = 16_384  # lexical; compiling that many takes well under a second
@@ -40,17 +40,17 @@ class Budget:
         if self._steps < 0:
             self._steps = _STEPS_BETWEEN_CLOCK_READINGS
             if time.thread_time() > self._deadline:
-                raise ChatTemplateError(
+                raise ChatTemplateLimitError(
                     f"the chat template ran for more than {MAX_CPU_SECONDS} s of processor time"
                 )
 
     def allocate(self, characters: int) -> None:
         """Account for a new string before it is made."""
         if characters > MAX_CHARACTERS:
-            raise too_big(f"a text of {characters} characters", MAX_CHARACTERS)
+            raise too_much(f"a text of {characters} characters", MAX_CHARACTERS)
         self._characters -= characters
         if self._characters < 0:
-            raise too_big("all its texts together", MAX_ALLOCATED)
+            raise too_much("all its texts together", MAX_ALLOCATED)
         self.charge(1 + (characters >> 9))
 
 
@@ -76,4 +76,13 @@ def budget() -> Budget:
 
 def too_big(thing: str, limit: int) -> ChatTemplateError:
     """The error for a value over a limit."""
-    return ChatTemplateError(f"the chat template makes {thing}; the limit is {limit}")
+    return ChatTemplateError(_over(thing, limit))
+
+
+def too_much(thing: str, limit: int) -> ChatTemplateLimitError:
+    """The error for more text than any messages that may be sent could explain."""
+    return ChatTemplateLimitError(_over(thing, limit))
+
+
+def _over(thing: str, limit: int) -> str:
+    return f"the chat template makes {thing}; the limit is {limit}"
