@@ -25,7 +25,7 @@ def engine(tiny_model: Path) -> Iterator[RunningEngine]:
         command=faulty("slow", 3),
         max_num_seqs=3,
         max_num_batched_tokens=16,
-        kv_cache_tokens=1024,
+        kv_cache_tokens=400,
     ) as running:
         yield running
 
@@ -50,7 +50,7 @@ async def begun(submission: Submission, chunks: int) -> None:
             return
 
 
-STATES = ("queued", "reading", "decoding", "several", "whole", "ended", "not accepted")
+STATES = ("queued", "reading", "decoding", "preempted", "several", "whole", "ended", "not accepted")
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -75,6 +75,13 @@ def test_abort(state: str, engine: RunningEngine, control: list[StreamChunk]) ->
             case "decoding":
                 aborted = await engine.submit(other, LONG)
                 await begun(aborted, 5)
+            case "preempted":  # the newest of three for which memory is too short
+                older = await engine.submit(other, LONG)
+                aborted = await engine.submit([9, *PROMPT], LONG)
+                await begun(aborted, 5)
+                while engine.steps[-1].num_waiting == 0:
+                    await asyncio.sleep(0.001)
+                older.abort()
             case "several":
                 params = SamplingParams(n=5, seed=1, max_tokens=100, ignore_eos=True)
                 aborted = await engine.submit(other, params)
@@ -104,7 +111,7 @@ def test_abort(state: str, engine: RunningEngine, control: list[StreamChunk]) ->
             assert aborted is not None
             read = [p[1] for step in engine.steps for p in step.progress if p[0] == aborted.key]
             assert 0 < max(read) < 180
-        if state in ("queued", "reading", "decoding", "several"):
+        if state in ("queued", "reading", "decoding", "preempted", "several"):
             assert aborted is not None
             with pytest.raises(RequestError, match="was aborted"):
                 await all_chunks(aborted)
@@ -150,3 +157,33 @@ def test_aborts_of_many_at_random_moments(
 
     assert tokens_of(engine.run(main())) == control
     engine.run(engine.settle())
+    answer = engine.run(engine.client.metrics(5))
+    assert answer is not None
+    assert answer.metrics.finished["abort"] > 30
+
+
+def test_one_that_is_held_until_its_batch_ends(tiny_model: Path) -> None:
+    short = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
+    with RunningEngine(
+        tiny_model, command=faulty("slow", 2), batching="static", kv_cache_tokens=1024
+    ) as engine:
+
+        async def main(aborts: bool) -> list[StreamChunk]:
+            held, beside = await asyncio.gather(
+                engine.submit([7, *PROMPT], short), engine.submit(PROMPT, LONG)
+            )
+            await begun(held, 3)
+            if aborts:
+                held.abort()
+                found = await engine.client.check_integrity()
+                assert found is not None
+                assert (found.problem, found.open_prompts) == (None, 1)
+                assert found.held_blocks <= -(-(len(PROMPT) + 150) // 16)
+            chunks = await all_chunks(beside)
+            if not aborts:
+                (end,) = await all_chunks(held)  # it comes with the end of the other
+                assert (end.token_ids, end.finish_reason) == ([], "length")
+            return tokens_of(chunks)
+
+        assert engine.run(main(aborts=False)) == engine.run(main(aborts=True))
+        engine.run(engine.settle())
