@@ -335,11 +335,11 @@ def test_requests_are_played_on_engines_and_a_server(
     out = tmp_path / "results"
     result = farthing(
         *("bench", "requests", tiny_model, "--trace", str(trace), "--slots", "2"),
-        *("--systems", "continuous,static,contiguous", "--rounds", "2", "--load", "0.9"),
+        *("--systems", "continuous,static,contiguous,server", "--rounds", "2", "--load", "0.9"),
         *("--llama-cpp", str(llama), "--peer-model", str(trace), "--output", str(out)),
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.count("by that of llama.cpp") == 6
+    assert result.stdout.count("by that of llama.cpp") == 8
     assert "6 requests, all at once; medians of 2 rounds" in result.stdout
     assert "a second (Poisson)" in result.stdout
     assert "round 2 of 2, poisson, llama.cpp: " in result.stderr
@@ -347,7 +347,7 @@ def test_requests_are_played_on_engines_and_a_server(
     assert [r["case"] for r in records] == [
         f"{name}, {kind}"
         for kind in ("all", "poisson")
-        for name in ("continuous", "static", "contiguous", "llama.cpp")
+        for name in ("continuous", "static", "contiguous", "server", "llama.cpp")
     ]
     for record in records:
         assert record["compared_with"] == "llama.cpp"

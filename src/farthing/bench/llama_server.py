@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,12 +15,12 @@ from typing import Any
 
 from farthing.bench.llama_cpp import KV_TYPES, version_of
 from farthing.bench.records import Record, model_name
+from farthing.bench.server_process import free_port, running
 from farthing.bench.trace import RequestTimes, TraceRequest
 from farthing.bench.trace_rounds import System
 from farthing.errors import FarthingError
 from farthing.program.native import KvDtype
 
-START_SECONDS = 120
 REQUEST_SECONDS = 1800
 
 
@@ -44,29 +41,14 @@ class LlamaServer:
 
         Raises :class:`FarthingError` with its last line when it does not become ready.
         """
-        port = _free_port()
-        options: list[object] = ["-m", self.model, "-t", self.threads, "-tb", self.threads]
-        options += ["-np", self.slots, "-c", self.slots * self.slot_tokens]
+        port = free_port()
+        command: list[object] = [self.program, "-m", self.model]
+        command += ["-t", self.threads, "-tb", self.threads]
+        command += ["-np", self.slots, "-c", self.slots * self.slot_tokens]
         kv = KV_TYPES[self.kv_cache_dtype]
-        options += ["-ctk", kv, "-ctv", kv, "--host", "127.0.0.1", "--port", port]
-        with tempfile.TemporaryFile() as log:
-            child = subprocess.Popen(
-                [str(self.program), *map(str, options)], stdout=log, stderr=subprocess.STDOUT
-            )
-            try:
-                if not _ready(port, child):
-                    log.seek(0)
-                    lines = log.read().decode(errors="replace").strip().splitlines()
-                    last = lines[-1] if lines else "no message"
-                    raise FarthingError(f"{self.program}: does not become ready: {last}")
-                yield port
-            finally:
-                child.terminate()
-                try:
-                    child.wait(20)
-                except subprocess.TimeoutExpired:
-                    child.kill()
-                    child.wait()
+        command += ["-ctk", kv, "-ctv", kv, "--host", "127.0.0.1", "--port", port]
+        with running(str(self.program), command, port):
+            yield port
 
 
 def server_system(server: LlamaServer) -> System:
@@ -80,27 +62,6 @@ def server_system(server: LlamaServer) -> System:
 
     facts = {"peer_model": model_name(str(server.model)), "peer": version_of(server.program)}
     return System("llama.cpp", play, facts)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
-def _ready(port: int, child: subprocess.Popen[bytes]) -> bool:
-    until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until and child.poll() is None:
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/health")
-            if connection.getresponse().status == 200:
-                return True
-        except OSError:
-            pass
-        time.sleep(0.1)
-    return False
 
 
 def play_on_server(

@@ -32,13 +32,16 @@ COLLECT_SECONDS = 1.0
 """A static batch that is not full begins when nobody has come for so long."""
 
 
-def system_names(text: str) -> list[str]:
-    """The policies named in ``text``; raises :class:`InvalidParameterError` for others."""
+def system_names(text: str, *others: str) -> list[str]:
+    """The policies, and ``others``, that ``text`` names.
+
+    Raises :class:`InvalidParameterError` for a name that is neither.
+    """
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in POLICIES:
+        if name not in (*POLICIES, *others):
             raise InvalidParameterError(
-                f"--systems {text!r}: {name!r} must be one of {', '.join(POLICIES)}"
+                f"--systems {text!r}: {name!r} must be one of {', '.join((*POLICIES, *others))}"
             )
     return list(dict.fromkeys(names))
 

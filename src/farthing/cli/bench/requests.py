@@ -29,8 +29,8 @@ def requests(
         typer.Option(
             "--systems",
             metavar="NAME,...",
-            help="Of continuous, static and contiguous: batching, and a cache of whole slots. "
-            "Ratios are to the last, or to llama.cpp.",
+            help="Of continuous, static and contiguous: batching, and a cache of whole slots; and "
+            "server: farthing serve, over HTTP. Ratios are to the last, or to llama.cpp.",
         ),
     ] = "continuous,static",
     arrivals: Annotated[
@@ -95,22 +95,36 @@ def requests(
     from farthing.bench.trace import longest_sequence, read_trace
     from farthing.bench.trace_engine import engine_systems, system_names
     from farthing.bench.trace_rounds import play_rounds, wanted_arrivals
+    from farthing.bench.trace_server import SERVER, FarthingServer, farthing_system
     from farthing.cli.bench.session import open_folder
     from farthing.cli.bench.tables import print_played, say_where
     from farthing.cli.loading import LoadOptions
     from farthing.cli.loading import load as load_model
     from farthing.cli.terminal import dim, write_json
+    from farthing.engine.block_pool import BLOCK_TOKENS
 
     asked = read_trace(trace)
     kinds = wanted_arrivals(arrivals)
-    names = system_names(systems)
+    names = system_names(systems, SERVER)
     program = (
         None if llama_cpp is None else find_program(Path(llama_cpp).expanduser(), "llama-server")
     )
     folder = open_folder(output)
     llm = load_model(model, LoadOptions(threads, kv_cache_dtype, weights=weights))
     longest = longest_sequence(asked, llm.tokenizer)
-    played_by = engine_systems(llm, names, slots, longest, max_prefill_chunk)
+    engines = [name for name in names if name != SERVER]
+    played_by = engine_systems(llm, engines, slots, longest, max_prefill_chunk)
+    if SERVER in names:
+        own = FarthingServer(
+            llm.path,
+            slots,
+            longest,
+            llm.runner.executor.num_threads,
+            kv_cache_dtype,
+            llm.runner.num_blocks * BLOCK_TOKENS,
+            max_prefill_chunk,
+        )
+        played_by.append(farthing_system(own))
     if program is not None:
         file = peer_file(llm.path, None if peer_model is None else Path(peer_model).expanduser())
         server = LlamaServer(
