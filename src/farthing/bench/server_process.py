@@ -51,10 +51,18 @@ def free_port() -> int:
 def _ready(port: int, child: subprocess.Popen[bytes]) -> bool:
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and child.poll() is None:
-        with contextlib.suppress(OSError):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/health")
-            if connection.getresponse().status == 200:
-                return True
+        if _is_healthy(port):
+            return True
         time.sleep(0.1)
     return False
+
+
+def _is_healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
