@@ -286,3 +286,16 @@ def test_a_refusal_and_a_step_cost_little() -> None:
     assert len(set(waits)) > 2
     assert refusal < 1e-3
     assert step < 1e-3
+
+
+def test_a_queue_of_lists_of_prompts_costs_no_more_than_its_beginning() -> None:
+    admission = Admission(QueueLimits(64, 262_144), max_num_seqs=32)
+    for number in range(64):
+        asks = [Ask(1000 * number + i, 4, 1, 16) for i in range(1000)]
+        admission.enter(ANYBODY, asks)
+    started = perf_counter()
+    with pytest.raises(RequestError) as caught:
+        admission.enter(ANYBODY, [Ask(-1, 4, 1, 16)])
+    assert perf_counter() - started < 0.2  # the whole of it takes a second
+    assert caught.value.retry_after is not None
+    assert caught.value.retry_after > 5

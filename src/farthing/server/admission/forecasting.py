@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from itertools import islice
 from math import ceil
 
 from farthing.server.admission.answer_lengths import AnswerLengths
@@ -14,6 +15,9 @@ from farthing.server.seam.messages import Stepped
 
 HORIZON = 240.0
 """Seconds that are played ahead; beyond, places come as they did at the end."""
+
+MOST_PLAYED = 1024
+"""Prompts that wait and are played; what is behind them goes on as they do."""
 
 MOST_AGE = 1.0
 """Seconds for which a forecast holds while nobody enters, begins, ends or leaves."""
@@ -214,7 +218,7 @@ class Forecasting:
         cached = self._cached.get(ends)
         if cached is not None and cached[0] == self._changes and now - cached[1] < MOST_AGE:
             return cached[2]
-        waiting = list(self._waiting.values())
+        waiting = list(islice(self._waiting.values(), MOST_PLAYED))
         if self._busy or not waiting:
             began = self._ended if self._busy else now
         else:
