@@ -12,7 +12,7 @@ import pytest
 from clients.environments import SECONDS, client_variables, environment
 from clients.server import NAME
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]  # an environment may be made first
 
 REQUESTS, TOKENS = 12, 16
 

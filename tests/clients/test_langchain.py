@@ -9,7 +9,7 @@ from clients.server import NAME
 from clients.test_openai import GREEDY, PROMPT
 from farthing import LLM
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]  # an environment may be made first
 
 CONTENTS = ["Who weighs the flour?", "Who bakes?", "What is a farthing?"]
 

@@ -9,7 +9,7 @@ from clients.server import NAME
 from clients.test_openai import GREEDY, MESSAGES, PROMPT
 from farthing import LLM
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]  # an environment may be made first
 
 
 def test_what_it_gets_is_what_the_model_says(url: str, llm: LLM) -> None:

@@ -15,7 +15,7 @@ from clients.environments import SECONDS, client_variables, environment
 from clients.server import NAME
 from farthing import LLM, SamplingParams
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]  # an environment may be made first
 
 QUESTIONS = [
     {"question": f"What is {a} + {b}?", "choices": [" 1", f" {a + b}", " none"], "answer": 1}

@@ -12,7 +12,7 @@ from clients.environments import run_client
 from clients.server import NAME, serving
 from farthing import LLM, SamplingParams
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1800)]  # an environment may be made first
 
 MESSAGES = [
     {"role": "system", "content": "Answer in short."},
