@@ -42,7 +42,7 @@ def create_app(service: Service, *, open_paths: frozenset[str] | None = None) ->
         metrics_router,
     ):
         app.include_router(make(service))
-    if service.debug_endpoints:
-        app.include_router(debug_router(service))
+    if service.recent_steps is not None:
+        app.include_router(debug_router(service.engine, service.recent_steps))
     describe(app, open_paths)
     return app

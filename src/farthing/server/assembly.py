@@ -19,6 +19,7 @@ from farthing.server.observation.http_counts import HttpCounts, ObservedApp
 from farthing.server.observation.logs import Logs, RequestLog, log_prompt
 from farthing.server.observation.metrics import MetricsPage
 from farthing.server.observation.observation import Listener, Observation
+from farthing.server.observation.recent_steps import RecentSteps
 from farthing.server.observation.sources import Sources
 from farthing.server.observation.step_counts import StepCounts
 from farthing.server.observation.tracing import Tracing, start_tracing
@@ -42,6 +43,7 @@ class Server:
         self.protocol = make_protocol(settings.http, tls)
         self._admission: Admission | None = None
         self._steps = StepCounts()
+        self._recent_steps = RecentSteps() if settings.debug_endpoints else None
         self._tracing = _tracing(settings)
         self._observation = _observation(settings, self._tracing)
         http = HttpCounts()
@@ -58,7 +60,7 @@ class Server:
             ping_seconds=settings.ping_interval,
             request_timeout=settings.request_timeout,
             stall_seconds=settings.health_timeout,
-            debug_endpoints=settings.debug_endpoints,
+            recent_steps=self._recent_steps,
         )
         routes = create_app(self._service, open_paths=OPEN_PATHS if settings.access.keys else None)
         self.app = ObservedApp(
@@ -89,6 +91,8 @@ class Server:
 
     def _on_step(self, stepped: Stepped) -> None:
         self._steps.on_step(stepped)
+        if self._recent_steps is not None:
+            self._recent_steps.on_step(stepped)
         if self._admission is not None:
             self._admission.on_step(stepped)
 

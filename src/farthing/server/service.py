@@ -17,6 +17,7 @@ from farthing.server.life_cycle import LifeCycle
 from farthing.server.model_texts import ModelTexts
 from farthing.server.observation.metrics import MetricsPage
 from farthing.server.observation.observation import Observation
+from farthing.server.observation.recent_steps import RecentSteps
 from farthing.server.seam.messages import EngineInfo
 from farthing.server.streaming.sender import PING_SECONDS
 from farthing.server.unknown_fields import UnknownFields
@@ -56,7 +57,7 @@ class Service:
     ping_seconds: float = PING_SECONDS
     request_timeout: float | None = None  # seconds that a prompt may take
     stall_seconds: float = STALL_SECONDS  # without a turn of the engine while work waits
-    debug_endpoints: bool = False  # what tests ask is answered
+    recent_steps: RecentSteps | None = None  # for tests, whose further questions are answered then
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
     threads: Executor = field(default_factory=_encoding_threads)
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
