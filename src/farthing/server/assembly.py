@@ -9,7 +9,6 @@ from farthing.openai_protocol.names import ModelNames
 from farthing.server.access.guard import OPEN_PATHS, guard
 from farthing.server.admission.admission import Admission
 from farthing.server.admission.limits import QueueLimits
-from farthing.server.admission.step_times import LinearStepTimes
 from farthing.server.app import create_app
 from farthing.server.engine_client import EngineClient
 from farthing.server.http.protocol import make_protocol
@@ -26,6 +25,7 @@ from farthing.server.observation.tracing import Tracing, start_tracing
 from farthing.server.seam.messages import EngineInfo, Stepped
 from farthing.server.service import Service
 from farthing.server.settings import ServerSettings
+from farthing.server.warm_up import warm_up
 from farthing.version import installed_version
 
 
@@ -103,21 +103,21 @@ class Server:
 
     def loaded(self, texts: ModelTexts, info: EngineInfo) -> None:
         """The model is there."""
-        steps = LinearStepTimes()
-        self._admission = Admission(
-            QueueLimits.for_engine(
-                max_num_seqs=info.max_num_seqs,
-                max_model_len=info.max_model_len,
-                max_requests=self.settings.max_num_queued_reqs,
-                max_prompt_tokens=self.settings.max_num_queued_tokens,
-            ),
+        limits = QueueLimits.for_engine(
             max_num_seqs=info.max_num_seqs,
-            max_num_batched_tokens=info.max_num_batched_tokens,
-            rates=self.settings.rates,
-            steps=steps,
+            max_model_len=info.max_model_len,
+            max_requests=self.settings.max_num_queued_reqs,
+            max_prompt_tokens=self.settings.max_num_queued_tokens,
         )
-        self._steps.predict = steps.predict
+        self._admission = Admission.for_engine(info, limits, rates=self.settings.rates)
+        self._steps.predict = self._admission.predict_step
         self._service.loaded(texts, info, self._admission)
+
+    def warm_up(self) -> None:
+        """Takes what is slow the first time off the first request."""
+        loaded = self._service.loaded_model
+        assert loaded is not None
+        warm_up(loaded.served)
 
     def close(self) -> None:
         """Ends threads and sends what has not been sent."""

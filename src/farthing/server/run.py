@@ -103,6 +103,7 @@ async def _load(server: Server, sockets: Sequence[socket.socket]) -> None:
     except EngineEndedError:  # of which the end of the server is told
         return
     server.loaded(texts, info)
+    await asyncio.to_thread(server.warm_up)
     gc.collect()
     gc.freeze()  # what is loaded stays: nobody need look through it again
     server.life.enter(Phase.READY)

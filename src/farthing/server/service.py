@@ -61,7 +61,7 @@ class Service:
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
     threads: Executor = field(default_factory=_encoding_threads)
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
-    _loaded: LoadedService | None = None
+    loaded_model: LoadedService | None = None
 
     def loaded(self, texts: ModelTexts, info: EngineInfo, admission: Admission) -> None:
         """The model is there: from now on :meth:`model` has it."""
@@ -71,14 +71,14 @@ class Service:
             info.max_model_len,
             system_fingerprint(info.fingerprint, info.kv_cache_dtype),
         )
-        self._loaded = LoadedService(served, info, texts, admission)
+        self.loaded_model = LoadedService(served, info, texts, admission)
 
     def model(self) -> LoadedService:
         """The model, if requests are taken; else raises :class:`RequestError` (503)."""
         self.life.refuse_unless_ready()
-        if self._loaded is None:
+        if self.loaded_model is None:
             raise self.life.unavailable()
-        return self._loaded
+        return self.loaded_model
 
     def refuse_unless_healthy(self) -> None:
         """Raises :class:`RequestError` (503) unless requests are taken and the engine turns."""
