@@ -61,6 +61,17 @@ class Traffic(RuleBasedStateMachine):
         self.places[number] = place, asks
         self.waiting[number] = {ask.key: ask.prompt_tokens for ask in asks}
 
+    @rule()
+    def ask_before_reading(self) -> None:
+        full = len(self.waiting) >= MAX_REQUESTS
+        try:
+            self.admission.refuse_if_full(ANYBODY)
+            assert not full
+        except RequestError as error:
+            assert full
+            self.refused += 1
+            self.check_refusal(error, 0)
+
     def check_refusal(self, error: RequestError, tokens: int) -> None:
         if tokens > MAX_TOKENS:
             assert error.status == 400

@@ -118,6 +118,14 @@ class Admission:
         self._count()
         return Place(self, principal, request)
 
+    def refuse_if_full(self, principal: Principal, *, retries: int | None = None) -> None:
+        """Refuses who finds no place, whatever the prompts are: they need not be read for that.
+
+        Raises as :meth:`enter`.
+        """
+        if self._waiting >= self.limits.max_requests:
+            self.enter(principal, (), retries=retries)
+
     def _has_place_for_newcomer(self, now: float) -> bool:
         free = self.limits.max_requests - self._waiting
         if free >= self._waiting:

@@ -86,6 +86,8 @@ class Generation(Response):
         service = self._service
         model = service.model()
         raw = await read_body(request, service.limits)
+        retries = retries_of(request.headers.get(RETRY_COUNT))
+        model.admission.refuse_if_full(principal, retries=retries)
         async with ClientWatch(request.receive) as client:
             if takes_long(raw):
                 loop = asyncio.get_running_loop()
@@ -97,7 +99,6 @@ class Generation(Response):
             del raw
             self._note(job, record)
             messages = messages_of(job, principal, service.engine, service.request_timeout)
-            retries = retries_of(request.headers.get(RETRY_COUNT))
             with model.admission.enter(principal, asks_of(job, messages), retries=retries):
                 submissions = await submit_all(service.engine, messages)
                 try:
