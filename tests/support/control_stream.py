@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from support.event_streams import answer_of
-from support.served import COMPLETIONS, Served, Streaming
+from support.reachable import COMPLETIONS, Reachable, Streaming
 
 BODY = {
     "prompt": "A control that nobody disturbs 🌾",
@@ -27,7 +27,7 @@ def _told(raw: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def control_stream(served: Served) -> Iterator[None]:
+def control_stream(served: Reachable) -> Iterator[None]:
     """Streams beside the block; its tokens and log probabilities must be those of a run alone."""
     alone = _told(served.stream(COMPLETIONS, BODY))
     stream = Streaming(served, COMPLETIONS, BODY)

@@ -2,7 +2,7 @@
 
 ``raise``, ``hang`` and ``crash`` happen to the pass; ``nan`` and ``garble`` to the first request of
 it, whose logits are not finite or whose text cannot be made. With ``slow`` each pass takes so many
-milliseconds more.
+milliseconds more. With ``loading`` STEP is a path: nothing is loaded before something is there.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ import itertools
 import runpy
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
+import farthing.server.engine_process.run
 from farthing.engine.draws import Draw
 from farthing.engine.output_processor import OutputProcessor
 from farthing.engine.runner import Runner
 from farthing.engine.schedule import Schedule
 from farthing.sampling.sampler import NOT_FINITE
 
-fault, step, fd = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+_, fault, where, fd = sys.argv
+step = 0 if fault == "loading" else int(where)
+load = farthing.server.engine_process.run.load
 run, process = Runner.run, OutputProcessor.process
 passes = itertools.count(1)
 garbled: set[str] = set()
@@ -29,6 +34,7 @@ def faulty_run(self: Runner, schedule: Schedule) -> dict[str, Draw]:
     draws = run(self, schedule)
     if fault == "slow":
         time.sleep(step / 1000)
+    if fault in ("slow", "loading"):
         return draws
     if next(passes) != step:
         return draws
@@ -57,6 +63,14 @@ def faulty_process(self: OutputProcessor, event: object) -> str | None:
     return process(self, event)  # type: ignore[arg-type]
 
 
+def late_load(*arguments: Any) -> Any:
+    while not Path(where).exists():
+        time.sleep(0.01)
+    return load(*arguments)
+
+
+if fault == "loading":
+    farthing.server.engine_process.run.load = late_load
 Runner.run = faulty_run  # type: ignore[method-assign]
 OutputProcessor.process = faulty_process  # type: ignore[method-assign]
 sys.argv = ["engine_process", fd]

@@ -8,6 +8,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import uvloop
 
@@ -67,13 +68,17 @@ async def _serve(
     listening = asyncio.create_task(http.serve_on(sockets))
     loading = asyncio.create_task(_load(server, sockets))
     watching = asyncio.create_task(watch(server.engine, settings.watchdog_timeout))
-    ending = asyncio.create_task(shutdown.finished())
+    reason = asyncio.create_task(shutdown.reason())
     telling = asyncio.create_task(_tell_progress(server, progress))
-    tasks = (watching, telling, ending, loading, listening)
+    tasks = (watching, telling, reason, loading, listening)
     try:
-        await asyncio.wait([loading, ending], return_when=asyncio.FIRST_COMPLETED)
-        await loading  # raises what is wrong with the model
-        return await ending
+        await _first_of(loading, reason, listening)
+        if loading.done() or server.engine.ended.done():
+            await loading  # raises what is wrong with the model
+        await _first_of(reason, listening)
+        if listening.done():
+            await listening  # raises what is wrong with the sockets
+        return await shutdown.end()
     finally:
         await server.engine.stop(0)
         http.should_exit = True
@@ -82,6 +87,10 @@ async def _serve(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         server.close()
+
+
+async def _first_of(*tasks: asyncio.Task[Any]) -> None:
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _tell_progress(server: Server, progress: Callable[[int, int], None] | None) -> None:
@@ -101,6 +110,8 @@ async def _load(server: Server, sockets: Sequence[socket.socket]) -> None:
             server.engine.ready(),
         )
     except EngineEndedError:  # of which the end of the server is told
+        return
+    if server.life.phase is not Phase.LOADING:  # it was told to stop meanwhile
         return
     server.loaded(texts, info)
     await asyncio.to_thread(server.warm_up)

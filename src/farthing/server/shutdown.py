@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from farthing.server.engine_child import describe_exit
 from farthing.server.engine_client import EngineClient
 from farthing.server.life_cycle import LifeCycle, Phase
 
@@ -26,7 +27,7 @@ _log = logging.getLogger("farthing.server")
 
 
 class Shutdown:
-    """Waits for a reason to end, and ends the engine. The first signal drains, the second does not.
+    """Ends the engine when there is a reason to. The first signal drains, the second does not.
 
     ``drain_seconds``: how long requests that have been taken may go on after the first signal.
     """
@@ -56,13 +57,18 @@ class Shutdown:
         self._number = number
         (self._second if self._first.is_set() else self._first).set()
 
-    async def finished(self) -> int:
-        """Returns the exit status when the engine is gone and those that waited know."""
+    async def reason(self) -> None:
+        """Returns when the server has a reason to end: a signal, or that its engine has ended."""
         first = asyncio.create_task(self._first.wait())
         either: list[asyncio.Future[Any]] = [first, self._engine.ended]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if self._engine.ended.done():
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
             first.cancel()
+
+    async def end(self) -> int:
+        """Returns the exit status when the engine is gone and those that waited know."""
+        if self._engine.ended.done():
             return await self._failed()
         if self._life.phase is Phase.LOADING:
             self._life.enter(Phase.DRAINING)
@@ -92,16 +98,29 @@ class Shutdown:
         drained = await self._until_answered(self._drain_seconds)
         if self._engine.ended.done():
             return await self._failed()
+        if not drained and not self._second.is_set():
+            _log.warning("%d requests were not finished: cut off", self._open_requests())
+        status = await self._saved()
+        await self._until_answered(ANSWER_SECONDS)
         if self._second.is_set():
-            await self._engine.stop(0)
-            await self._until_answered(ANSWER_SECONDS)
             return 128 + self._number
         if not drained:
-            _log.warning("%d requests were not finished: cut off", self._open_requests())
-        await self._engine.stop(SAVE_SECONDS)
-        if not drained:
-            await self._until_answered(ANSWER_SECONDS)
-        return 0 if drained else EXIT_CUT_OFF
+            return EXIT_CUT_OFF
+        if status:
+            _log.error("the engine did not stop as it should: %s", describe_exit(status))
+            return EXIT_FAILED
+        return 0
+
+    async def _saved(self) -> int:
+        """Stops the engine, which saves its prefix cache unless a second signal comes."""
+        stopping = asyncio.create_task(self._engine.stop(SAVE_SECONDS))
+        second = asyncio.create_task(self._second.wait())
+        either: list[asyncio.Future[Any]] = [stopping, second]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        second.cancel()
+        if not stopping.done():
+            await self._engine.stop(0)
+        return await stopping
 
     async def _until_answered(self, seconds: float) -> bool:
         """Whether all requests ended within ``seconds``, no second signal coming, no failure."""

@@ -1,0 +1,36 @@
+"""A server as a process that tests share; who ends it, or needs another, has one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.server_process import ServerProcess, serving
+from support.tiny_models import KINDS, make_model
+
+
+@pytest.fixture(scope="session")
+def life_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory; a context of 2,048 tokens."""
+    config = replace(KINDS["qwen2-tied"], context_length=2048)
+    return make_model(config, tmp_path_factory.mktemp("life") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def shared_process(life_model: Path) -> Iterator[ServerProcess]:
+    """A server over it, with short deadlines and a queue of 64."""
+    deadlines = ("--header-timeout", "1", "--body-timeout", "2", "--write-timeout", "1")
+    options = ("--max-num-seqs", "8", "--max-num-queued-reqs", "64", "--enable-log-requests")
+    with serving(life_model, *deadlines, *options) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_process: ServerProcess) -> Iterator[ServerProcess]:
+    """The shared server; after the test it must be idle and healthy."""
+    yield shared_process
+    shared_process.wait_idle()
+    assert shared_process.status("/health") == 200

@@ -1,0 +1,157 @@
+"""A server ends: as asked, too late, at once. Everybody is told, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from support.crowds import Crowd, alone, asked, error_of, told
+from support.reachable import CHAT, COMPLETIONS, Reachable, Streaming
+from support.server_process import ServerProcess, serving, with_fault
+
+SECONDS = 5.0
+"""In which a server that need not wait for anybody has ended."""
+
+BODIES = [asked(number, 100) for number in range(9)]  # more than run at a time
+LONG = {**asked(0, 1900), "stream_options": {}}
+SLOW = {"command": with_fault("slow", 4)}  # answers that are long enough to come into their midst
+FEW = ("--max-num-seqs", "6")
+USER = [{"role": "user", "content": "What?"}]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_while_it_loads(number: int, life_model: Path, tmp_path: Path) -> None:
+    """X16."""
+    with ServerProcess(life_model, command=with_fault("loading", tmp_path / "no")) as server:
+        server.until_listening()
+        server.engine()
+        server.wait(lambda: server.status("/health") == 503)
+        asked_at = time.monotonic()
+        server.signal(number)
+        assert server.end() == 0
+        assert time.monotonic() - asked_at < SECONDS
+        assert "Traceback" not in server.log()
+
+
+def refusals_of(server: Reachable) -> list[httpx2.Response]:
+    """What a server that stops answers to new requests, on new connections."""
+    with httpx2.Client(base_url=server.url) as client:
+        return [
+            client.post(CHAT, json={"messages": USER}),
+            client.post(COMPLETIONS, json={"prompt": "a", "stream": True}),
+            client.get("/health"),
+            client.get("/readyz"),
+            client.get("/v1/models"),
+        ]
+
+
+@pytest.mark.parametrize("to", ["the server", "its process group"])
+def test_what_has_begun_is_finished_and_nothing_else(
+    to: str, life_model: Path, tmp_path: Path
+) -> None:
+    """X14; a supervisor sends the signal to all processes, of which only one may take it."""
+    kept = ("--prefix-cache", str(tmp_path / "kept"))
+    with ServerProcess(life_model, *FEW, *kept, **SLOW) as server:
+        server.until_ready()
+        expected = alone(server, BODIES)
+        with Crowd(server, BODIES) as crowd:
+            server.wait(lambda: server.metric("vllm:num_requests_running") == 6)
+            server.wait(lambda: server.metric("vllm:num_requests_waiting") == 3)
+            if to == "the server":
+                server.signal()
+            else:
+                os.killpg(server.child.pid, signal.SIGTERM)
+            server.wait(lambda: server.status("/readyz") == 503)
+            for response in refusals_of(server):
+                assert response.status_code == 503
+                assert 1 <= int(response.headers["retry-after"]) <= 60
+                assert response.json()["error"]["code"] == "draining"
+            assert server.status("/livez") == 200
+            assert server.invariants()["open_prompts"] > 0
+            assert [told(response) for response in crowd.responses()] == expected
+        assert server.end() == 0
+        (entry,) = [e for e in server.entries("farthing.server") if "SIGTERM" in e["message"]]
+        assert "9 running or waiting requests have up to 60 s" in entry["message"]
+    if to == "the server":
+        with serving(life_model, *FEW, *kept) as server:
+            info = server.client.get("/server_info").json()
+            assert info["engine"]["restored_tokens"] > 0
+            assert alone(server, BODIES) == expected
+            server.invariants()
+
+
+def cut_off(server: ServerProcess, crowd: Crowd, longs: list[dict[str, Any]]) -> None:
+    """Asserts that all were told of an early end: streams after what they had, and the others."""
+    for body, response in zip(longs, crowd.responses(), strict=True):
+        error = error_of(response)
+        assert (error["type"], error["code"]) == ("server_error", None)
+        assert "the engine was stopped" in error["message"]
+        assert response.status_code == (200 if body["stream"] else 500)
+
+
+LONGS = [{**asked(number, 1900)} for number in range(6)]
+
+
+def test_what_is_not_finished_in_time_is_told_so(life_model: Path) -> None:
+    """X15."""
+    with ServerProcess(life_model, *FEW, "--shutdown-timeout", "0.5", **SLOW) as server:
+        server.until_ready()
+        with Crowd(server, LONGS) as crowd:
+            server.wait(lambda: server.metric("vllm:num_requests_running") == 6)
+            asked_at = time.monotonic()
+            server.signal()
+            cut_off(server, crowd, LONGS)
+            assert time.monotonic() - asked_at >= 0.5
+        assert server.end() == 3
+        assert "6 requests were not finished: cut off" in server.log()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_at_once(number: int, life_model: Path) -> None:
+    """X15."""
+    with ServerProcess(life_model, *FEW, **SLOW) as server:
+        server.until_ready()
+        with Crowd(server, LONGS) as crowd:
+            server.wait(lambda: server.metric("vllm:num_requests_running") == 6)
+            server.signal()
+            server.wait(lambda: server.status("/readyz") == 503)
+            asked_at = time.monotonic()
+            server.signal(number)
+            cut_off(server, crowd, LONGS)
+            assert server.end() == 128 + number
+            assert time.monotonic() - asked_at < SECONDS
+
+
+def test_a_second_signal_ends_an_engine_that_does_not(life_model: Path) -> None:
+    """It hangs: the time that it has for its prefix cache is not waited for."""
+    command = with_fault("hang", 5)
+    with ServerProcess(life_model, "--shutdown-timeout", "0.2", command=command) as server:
+        server.until_ready()
+        stream = Streaming(server, COMPLETIONS, LONG)
+        assert stream.piece()
+        server.signal()
+        server.wait(lambda: "not finished: cut off" in server.log())
+        asked_at = time.monotonic()
+        server.signal()
+        assert server.end() == 128 + signal.SIGTERM
+        assert time.monotonic() - asked_at < SECONDS
+        assert b'"error"' in stream.rest()
+        stream.leave()
+
+
+def test_idle_connections_do_not_hold_it_up(life_model: Path) -> None:
+    with ServerProcess(life_model) as server:
+        server.until_ready()
+        idle = [httpx2.Client(base_url=server.url) for _ in range(5)]
+        assert [client.get("/livez").status_code for client in idle] == [200] * 5
+        asked_at = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - asked_at < SECONDS
+        for client in idle:
+            client.close()
