@@ -40,8 +40,6 @@ ALLOWED: dict[str, set[str]] = {
     "batch": {"engine", "files", "llm", "llm_arguments", "openai_protocol", "sampling"},
     "server": {
         "engine",
-        "files",
-        "llm",
         "llm_arguments",
         "models",
         "openai_protocol",

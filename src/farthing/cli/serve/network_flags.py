@@ -46,7 +46,15 @@ class NetworkFlags:
         ),
     ] = None
     max_body_bytes: Annotated[
-        int, flag("--max-body-bytes", metavar="BYTES", min=1024, shows=True, help="Of a request.")
+        int,
+        flag(
+            "--max-body-bytes",
+            metavar="BYTES",
+            min=1024,
+            max=8 << 20,
+            shows=True,
+            help="Of a request.",
+        ),
     ] = 8 << 20
     header_timeout: Annotated[
         float,
