@@ -86,10 +86,22 @@ class Streaming:
 
 
 def send_request(
-    served: Reachable, path: str, raw: bytes, *, length: int | None = None
+    served: Reachable,
+    path: str,
+    raw: bytes,
+    *,
+    length: int | None = None,
+    receive_buffer: int | None = None,
 ) -> socket.socket:
-    """A connection on which a request has been sent; ``length``: what it says of its body."""
-    connection = socket.create_connection(served.address, timeout=30)
+    """A connection on which a request has been sent; ``length``: what it says of its body.
+
+    ``receive_buffer``: bytes that the system keeps of an answer that is not read.
+    """
+    connection = socket.socket()
+    if receive_buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.settimeout(30)
+    connection.connect(served.address)
     head = (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(raw) if length is None else length}\r\n\r\n"

@@ -13,7 +13,8 @@ import pytest
 
 from farthing.server.service import ENCODING_THREADS
 from support.control_stream import control_stream
-from support.served import CHAT, COMPLETIONS, Served, Streaming, hang_up, send_request, serve
+from support.reachable import CHAT, COMPLETIONS, Streaming, hang_up, send_request
+from support.served import Served, serve
 
 LONG = {"prompt": "One penny", "max_tokens": 240, "ignore_eos": True, "temperature": 0}
 

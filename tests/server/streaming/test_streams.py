@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from farthing.server.http.limits import HttpLimits
+from support.control_stream import control_stream
 from support.event_streams import answer_of, data_of, events_of
-from support.served import CHAT, COMPLETIONS, Served, Streaming, serve
+from support.reachable import CHAT, COMPLETIONS, Streaming, send_request
+from support.served import Served, serve
 
 USER = [{"role": "user", "content": "What is a farthing? 🌾"}]
 PIECES = [
@@ -199,3 +203,24 @@ def test_an_engine_that_dies_ends_its_streams(served_model: Path) -> None:
         response = server.post(CHAT, body)
         assert response.status_code == 500
         assert response.json()["error"]["type"] == "server_error"
+
+
+def test_who_does_not_read_is_cut_off(served_model: Path) -> None:
+    """X4: what waits for him is bounded, and nobody else waits."""
+    body = {"messages": USER, "max_tokens": 200, "ignore_eos": True, "n": 16, "logprobs": True}
+    body |= {"top_logprobs": 20}  # more than the system has buffers for
+    raw = json.dumps({**body, "stream": True}).encode()
+    with serve(served_model, limits=HttpLimits(write_timeout=0.5)) as server:
+        with control_stream(server), send_request(server, CHAT, raw, receive_buffer=4096):
+            server.wait(lambda: any(r.outcome == "left" for r in server.records.all))
+        (cut,) = [record for record in server.records.all if record.outcome == "left"]
+        assert (cut.status, cut.n) == (200, 16)
+        server.wait_idle()
+
+
+def test_as_many_prompts_as_are_taken(served: Served) -> None:
+    body = {"prompt": [[token % 300] for token in range(1024)], "max_tokens": 2, "temperature": 0}
+    whole = served.answer(COMPLETIONS, body)
+    raw = served.stream(COMPLETIONS, {**body, "stream_options": {"include_usage": True}})
+    assert comparable(answer_of(raw)) == comparable(whole)
+    assert len(whole["choices"]) == 1024

@@ -38,7 +38,9 @@ logger = logging.getLogger(__name__)
 MOST_QUICK_BYTES = 2048
 
 # Grammars and variables of the template; an escape could be in the name of a field.
-_SLOW_FIELDS = re.compile(rb"guided_|structured_outputs|response_format|chat_template|documents|\\")
+_SLOW_FIELDS = re.compile(
+    rb"guided_|structured_outputs|response_format|chat_template|documents|\\u"
+)
 
 
 class Generation(Response):
