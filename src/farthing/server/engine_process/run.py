@@ -64,9 +64,9 @@ def _serve(seam: EngineSeam, settings: EngineSettings, early: list[object]) -> i
         loaded = load(settings, seam.send)
     except (FarthingError, MemoryError, OSError) as error:
         return _end(seam, Failed(_line(error), internal=False), EXIT_USER)
-    seam.send(Ready(loaded.info))
-    loaded.engine.grammars.prepare()  # here, and not while others wait for their next token
+    loaded.engine.grammars.prepare()  # half a second: not while others wait for their next token
     _set_aside_garbage()
+    seam.send(Ready(loaded.info))
     EngineProcessLoop(seam, loaded.engine, loaded.tokenizer).run(early)
     if loaded.store is not None:
         loaded.store.save()
