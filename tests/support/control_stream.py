@@ -13,7 +13,6 @@ BODY = {
     "prompt": "A control that nobody disturbs 🌾",
     "temperature": 1.0,
     "seed": 99,
-    "max_tokens": 150,
     "ignore_eos": True,
     "logprobs": 1,
     "stream_options": {"include_usage": True},
@@ -27,10 +26,11 @@ def _told(raw: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def control_stream(served: Reachable) -> Iterator[None]:
+def control_stream(served: Reachable, max_tokens: int = 150) -> Iterator[None]:
     """Streams beside the block; its tokens and log probabilities must be those of a run alone."""
-    alone = _told(served.stream(COMPLETIONS, BODY))
-    stream = Streaming(served, COMPLETIONS, BODY)
+    body = {**BODY, "max_tokens": max_tokens}
+    alone = _told(served.stream(COMPLETIONS, body))
+    stream = Streaming(served, COMPLETIONS, body)
     assert stream.piece()
     try:
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 
 from support.event_streams import answer_of, data_of, events_of
+from support.raw_http import RawClient, post
 from support.reachable import COMPLETIONS, Reachable
 
 
@@ -59,24 +60,28 @@ def error_of(response: httpx2.Response) -> dict[str, Any]:
 
 
 class Crowd:
-    """Requests that were sent at once; a result is a response, or the error of a connection."""
+    """Requests that are sent at once, over connections that are there already."""
 
     def __init__(self, server: Reachable, bodies: Sequence[dict[str, Any]]) -> None:
+        self._clients = [RawClient(server.address[1]) for _ in bodies]
         self._pool = ThreadPoolExecutor(len(bodies))
-        begin = threading.Barrier(len(bodies))
-
-        def ask(body: dict[str, Any]) -> httpx2.Response:
-            begin.wait()
-            return httpx2.post(server.url + COMPLETIONS, json=body, timeout=60)
-
-        self._futures = [self._pool.submit(ask, body) for body in bodies]
+        for client, body in zip(self._clients, bodies, strict=True):
+            client.send(post(COMPLETIONS, json.dumps(body).encode()))
+        self._answers = [self._pool.submit(client.response) for client in self._clients]
 
     def responses(self) -> list[httpx2.Response]:
-        """All of them; raises what a connection does that ended without an answer."""
-        return [future.result(60) for future in self._futures]
+        """All of them; fails if one is not whole."""
+        found = []
+        for answer in self._answers:
+            raw = answer.result(60)
+            raw.headers.pop("transfer-encoding", None)
+            found.append(httpx2.Response(raw.status, headers=raw.headers, content=raw.body))
+        return found
 
     def __enter__(self) -> Crowd:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
+        for client in self._clients:
+            client.socket.close()

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import tempfile
@@ -37,7 +36,8 @@ def with_fault(fault: str, number: int | Path = 0) -> tuple[str, ...]:
 class ServerProcess(Reachable):
     """A child and what can be seen of it. ``url`` is known once it listens on TCP.
 
-    What it has written to stderr is kept; ``preexec`` is called in the child before it begins.
+    ``arguments`` are all of them, in the place of others. What it writes to stderr is kept;
+    ``preexec`` is called in the child before it begins.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class ServerProcess(Reachable):
         model: Path | str,
         *options: str,
         command: Sequence[str] = COMMAND,
+        arguments: Sequence[str] | None = None,
         environment: dict[str, str] | None = None,
         stdout: int | IO[bytes] = subprocess.DEVNULL,
         stderr: int | IO[bytes] | None = None,
@@ -61,9 +62,14 @@ class ServerProcess(Reachable):
             options = (*options, "--uds", str(uds))
             self._client_options["transport"] = httpx2.HTTPTransport(uds=str(uds))
         self._engine: psutil.Process | None = None
-        self.started = time.monotonic()
+        if arguments is None:
+            arguments = (str(model), *TINY, *options)
         self.child = subprocess.Popen(
-            [*command, "serve", str(model), *TINY, *options],
+            [
+                *command,
+                "serve",
+                *([str(model), *TINY, *options] if arguments is None else arguments),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=self._log if stderr is None else stderr,
@@ -152,9 +158,9 @@ class ServerProcess(Reachable):
         return os.pread(self._log.fileno(), 1 << 26, 0).decode(errors="replace")
 
     def entries(self, logger: str = "") -> list[dict[str, Any]]:
-        """The records of its log, of loggers whose name begins so."""
+        """The records of its log, of that logger alone if one is named."""
         lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
-        return [line for line in lines if line["logger"].startswith(logger)]
+        return [line for line in lines if logger in ("", line["logger"])]
 
     def metric(self, name: str) -> float:
         """The value of a metric, over all its labels."""
@@ -223,8 +229,3 @@ def serving(model: Path, *options: str, **more: Any) -> Iterator[ServerProcess]:
     with ServerProcess(model, *options, **more) as server:
         yield server.until_ready()
         assert server.stop() == 0
-
-
-def trusting(authority: Path) -> dict[str, Any]:
-    """Arguments of a server that speaks HTTPS, for a client that knows who has signed for it."""
-    return {"scheme": "https", "verify": ssl.create_default_context(cafile=str(authority))}

@@ -50,19 +50,27 @@ class LifeCycle:
         if self.phase is not Phase.READY:
             raise self.unavailable()
 
-    def unavailable(self) -> RequestError:
-        """The error of whoever comes while it is not ready, with the time to come again."""
+    def without_engine(self) -> RequestError:
+        """The error of whoever has come in time, but found that the engine was gone."""
+        return self.unavailable(Phase.FAILED if self.phase is Phase.READY else self.phase)
+
+    def unavailable(self, phase: Phase | None = None) -> RequestError:
+        """The error of whoever comes while it is not ready, with the time to come again.
+
+        ``phase``: another than that in which it is.
+        """
+        phase = phase or self.phase
         message = {
             Phase.LOADING: f"the model is being loaded ({self._loaded():.0%})",
             Phase.READY: "the engine does not answer",
             Phase.DRAINING: "the server is about to stop: it finishes what it has begun",
             Phase.FAILED: "the engine has failed and the server ends",
-        }[self.phase]
+        }[phase]
         return RequestError(
             message,
             status=503,
             type="service_unavailable",
-            code=self.phase.value,
+            code="stalled" if phase is Phase.READY else phase.value,
             retry_after=self._retry_after(),
         )
 

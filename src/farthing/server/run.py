@@ -83,6 +83,7 @@ async def _serve(
         await server.engine.stop(0)
         http.should_exit = True
         await asyncio.wait([listening], timeout=2 * CLOSE_SECONDS)
+        server.protocol.all_connections.abort_all()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -18,9 +18,10 @@ from support.server_process import ServerProcess, serving, with_fault
 SECONDS = 5.0
 """In which a server that need not wait for anybody has ended."""
 
-BODIES = [asked(number, 100) for number in range(9)]  # more than run at a time
+BODIES = [asked(number, 300) for number in range(3)]  # more than run at a time
 LONG = {**asked(0, 1900), "stream_options": {}}
 SLOW = {"command": with_fault("slow", 4)}  # answers that are long enough to come into their midst
+TWO = ("--max-num-seqs", "2")
 FEW = ("--max-num-seqs", "6")
 USER = [{"role": "user", "content": "What?"}]
 
@@ -57,12 +58,12 @@ def test_what_has_begun_is_finished_and_nothing_else(
 ) -> None:
     """X14; a supervisor sends the signal to all processes, of which only one may take it."""
     kept = ("--prefix-cache", str(tmp_path / "kept"))
-    with ServerProcess(life_model, *FEW, *kept, **SLOW) as server:
+    with ServerProcess(life_model, *TWO, *kept, **SLOW) as server:
         server.until_ready()
         expected = alone(server, BODIES)
         with Crowd(server, BODIES) as crowd:
-            server.wait(lambda: server.metric("vllm:num_requests_running") == 6)
-            server.wait(lambda: server.metric("vllm:num_requests_waiting") == 3)
+            server.wait(lambda: server.metric("vllm:num_requests_running") == 2)
+            server.wait(lambda: server.metric("vllm:num_requests_waiting") == 1)
             if to == "the server":
                 server.signal()
             else:
@@ -77,9 +78,9 @@ def test_what_has_begun_is_finished_and_nothing_else(
             assert [told(response) for response in crowd.responses()] == expected
         assert server.end() == 0
         (entry,) = [e for e in server.entries("farthing.server") if "SIGTERM" in e["message"]]
-        assert "9 running or waiting requests have up to 60 s" in entry["message"]
+        assert "3 running or waiting requests have up to 60 s" in entry["message"]
     if to == "the server":
-        with serving(life_model, *FEW, *kept) as server:
+        with serving(life_model, *TWO, *kept) as server:
             info = server.client.get("/server_info").json()
             assert info["engine"]["restored_tokens"] > 0
             assert alone(server, BODIES) == expected

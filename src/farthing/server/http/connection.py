@@ -132,7 +132,10 @@ class LimitedConnection(HttpToolsProtocol):
         """The server is about to stop: what has begun is finished."""
         self._waiting = b""
         if self._phase in (Phase.IDLE, Phase.HEAD):
-            self._close()
+            if self.tls is None:
+                self._close()
+            else:  # TLS would wait for the client to say goodbye, which an idle one never reads
+                self.transport.abort()
         elif self._phase is not Phase.CLOSING:
             self.cycle.keep_alive = False
             if self.cycle.response_complete:
@@ -173,6 +176,10 @@ class LimitedConnection(HttpToolsProtocol):
             self.transport.abort()
         else:
             self._close()
+
+    def abort(self) -> None:
+        """Ends it at once, whatever it is doing."""
+        self.transport.abort()
 
     def _refuse(self, error: RequestError, reason: str) -> None:
         """Answers for the application, which has not heard of the request."""

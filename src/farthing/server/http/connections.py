@@ -22,6 +22,9 @@ class Timed(Protocol):
     def expire(self, now: float) -> None:
         """One of them is over."""
 
+    def abort(self) -> None:
+        """Ends it at once."""
+
 
 class Connections:
     """One timer looks after all connections, so that a connection costs no timer of its own.
@@ -55,6 +58,11 @@ class Connections:
     def leave(self, connection: Timed) -> None:
         """It is gone."""
         self.open.discard(connection)
+
+    def abort_all(self) -> None:
+        """Ends all that are left, at once."""
+        for connection in list(self.open):
+            connection.abort()
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()

@@ -20,6 +20,7 @@ from farthing.openai_protocol.json_body import read_object
 from farthing.openai_protocol.served_model import ServedModel
 from farthing.server.admission.retries import RETRY_COUNT, retries_of
 from farthing.server.client_watch import ClientWatch
+from farthing.server.engine_client import EngineEndedError
 from farthing.server.http.body import read_body
 from farthing.server.http.errors import error_response
 from farthing.server.observation.record import RequestRecord
@@ -102,7 +103,10 @@ class Generation(Response):
             self._note(job, record)
             messages = messages_of(job, principal, service.engine, service.request_timeout)
             with model.admission.enter(principal, asks_of(job, messages), retries=retries):
-                submissions = await submit_all(service.engine, messages)
+                try:
+                    submissions = await submit_all(service.engine, messages)
+                except EngineEndedError:  # nothing of it has begun
+                    raise service.life.without_engine() from None
                 try:
                     if job.request.stream:
                         await self._stream(job, submissions, client, send, record)
