@@ -85,12 +85,14 @@ class ServerProcess(Reachable):
         """Waits until ``what`` gives something that is true, and returns it."""
         end = time.monotonic() + seconds
         while not (found := what()):
-            assert time.monotonic() < end, f"it never came to it\n{self.log()}"
+            assert time.monotonic() < end, f"it never came to it\n{self.log()[-3000:]}"
             time.sleep(0.005)
         return found
 
     def _running(self) -> bool:
-        assert self.child.poll() is None, f"exit status {self.child.returncode}\n{self.log()}"
+        assert self.child.poll() is None, (
+            f"exit status {self.child.returncode}\n{self.log()[-3000:]}"
+        )
         return True
 
     def listening(self) -> list[tuple[str, int]]:

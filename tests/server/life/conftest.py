@@ -23,7 +23,8 @@ def life_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shared_process(life_model: Path) -> Iterator[ServerProcess]:
     """A server over it, with short deadlines and a queue of 64."""
     deadlines = ("--header-timeout", "1", "--body-timeout", "2", "--write-timeout", "1")
-    options = ("--max-num-seqs", "8", "--max-num-queued-reqs", "64", "--enable-log-requests")
+    room = ("--max-num-seqs", "8", "--max-num-queued-reqs", "64", "--kv-cache-tokens", "16384")
+    options = (*room, "--enable-log-requests")
     with serving(life_model, *deadlines, *options) as server:
         yield server
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.control_stream import control_stream
-from support.served import CHAT, COMPLETIONS, Served
+from support.served import CHAT, COMPLETIONS, Served, serve
 
 LONG = "Z" * 500
 USER = [{"role": "user", "content": "What is a farthing?"}]
@@ -42,6 +43,31 @@ BAD: dict[str, tuple[Sent, int, str | None]] = {
     "J8 100,000 messages": (chat(messages=[7] * 100_000), 400, "messages[0]"),
     "S1 temperature": (chat(temperature=-1), 400, "temperature"),
     "S1 temperature 1e9": (chat(temperature=1e9), 400, "temperature"),
+    "S1 temperature 10**400": (raw(chat()[1][:-1] + b', "temperature": 1e400}'), 400, None),
+    "S2 top_p below": (chat(top_p=-1), 400, "top_p"),
+    "S2 top_p above": (chat(top_p=1.1), 400, "top_p"),
+    "S2 top_k below": (chat(top_k=-2), 400, "top_k"),
+    "S3 repetition below": (chat(repetition_penalty=-1), 400, "repetition_penalty"),
+    "S3 presence below": (chat(presence_penalty=-10), 400, "presence_penalty"),
+    "S3 frequency": (completion(frequency_penalty=10), 400, "frequency_penalty"),
+    "S7 below": (chat(stop_token_ids=[-1]), 400, "stop_token_ids"),
+    "S11 top_logprobs": (chat(logprobs=True, top_logprobs=331), 400, "top_logprobs"),
+    "S12 seed fraction": (chat(seed=1.5), 400, "seed"),
+    "S15 none": (completion(prompt=None), 400, "prompt"),
+    "S15 true alone": (completion(prompt=True), 400, "prompt"),
+    "G3 depth": (
+        raw(chat()[1][:-1] + b', "guided_json": ' + b'{"not":' * 10_000 + b"{}" + b"}" * 10_001),
+        *(400, None),
+    ),
+    "G5 2**k": (
+        chat(
+            guided_json={
+                "type": "object",
+                "properties": {f"p{i}": {"anyOf": [{"type": "string"}] * 64} for i in range(900)},
+            }
+        ),
+        *(400, "structured_outputs"),
+    ),
     "S2 top_p": (chat(top_p=0), 400, "top_p"),
     "S2 top_k": (chat(top_k=2**40), 400, "top_k"),
     "S2 min_p": (chat(min_p=2), 400, "min_p"),
@@ -145,6 +171,23 @@ def test_none_of_them_disturbs_anybody(served: Served) -> None:
             check_error(response.content, status, named)
             assert served.client.get("/health").status_code == 200
     assert len(served.records.all) == len(BAD) + 2
+
+
+def test_a_prompt_above_the_kv_pool_is_refused_with_both_numbers(served_model: Path) -> None:
+    """S17: the context would take it; it never waits for room that there will not be."""
+    with serve(served_model, engine={"kv_cache_tokens": 64}) as server:
+        fits = {"prompt": [5] * 40, "max_tokens": 4, "ignore_eos": True}
+        with control_stream(server, max_tokens=30):
+            for stream in (False, True):
+                sent = {"prompt": [5] * 100, "max_tokens": 4, "stream": stream}
+                response = server.post(COMPLETIONS, sent)
+                assert response.status_code == 400
+                message = response.json()["error"]["message"]
+                assert "100" in message
+                assert "64" in message
+            assert server.client.get("/health").status_code == 200
+        assert server.answer(COMPLETIONS, fits)["usage"]["completion_tokens"] == 4
+        server.wait_idle()
 
 
 # Those that a stream is refused for as well: not what is found out later, or asked of a stream.
