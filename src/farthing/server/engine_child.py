@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -15,6 +16,9 @@ from farthing.errors import FarthingError
 
 # -P: no file in the working directory stands in for a module.
 ENGINE_COMMAND = (sys.executable, "-P", "-m", "farthing.server.engine_process")
+
+_SECRETS = frozenset({"FARTHING_API_KEY"})
+"""Variables that are the server's alone."""
 
 _FOR_THE_SERVER = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
@@ -36,7 +40,10 @@ class EngineChild:
         try:
             # Not asyncio's: uvloop gives children an empty mask.
             self._process = subprocess.Popen(
-                [*command, str(end.fileno())], stdin=subprocess.DEVNULL, pass_fds=[end.fileno()]
+                [*command, str(end.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[end.fileno()],
+                env={name: value for name, value in os.environ.items() if name not in _SECRETS},
             )
         except OSError as error:
             raise FarthingError(
