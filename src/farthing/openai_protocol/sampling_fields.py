@@ -21,17 +21,26 @@ _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 # Fields that would change the answer and are not served: (name, values that ask for nothing).
 _NOT_SERVED: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("adapter", ()),
     ("best_of", (1,)),
     ("chat_template", ()),
+    ("chat_template_kwargs", ({},)),  # of conversations, which have them as fields, as tools
     ("function_call", ("none",)),
     ("functions", ([],)),
+    ("grammar", ("",)),  # in llama.cpp's language; structured_outputs takes another
     ("audio", ()),
+    ("json_schema", ()),
     ("kv_transfer_params", ()),
     ("logprob_token_ids", ()),
+    ("lora", ([],)),
+    ("lora_request", ()),
+    ("mirostat", (0,)),
     ("modalities", (["text"],)),
+    ("prompt_embeds", ()),
     ("repetition_detection", ()),
     ("suffix", ("",)),
     ("thinking_token_budget", ()),
+    ("tools", ([],)),
     ("truncate_prompt_tokens", ()),
     ("use_beam_search", (False,)),
     ("vllm_xargs", ({},)),

@@ -48,6 +48,7 @@ class ServerSettings:
     def shown(self) -> dict[str, Any]:
         """What clients may see of it: no paths, no keys."""
         engine = asdict(self.engine)
+        del engine["logs"], engine["measure_bandwidth"]
         for name in ("model", "adapter", "prefix_cache"):
             engine[name] = None if engine[name] is None else engine[name].name
         return {

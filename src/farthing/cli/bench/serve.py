@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from farthing.cli.bench import serve_options as opt
+from farthing.cli.bench import serve_result_options as kept
 from farthing.cli.options import Json
 
 EXIT_FAILED = 1  # no request was answered, or a text differs
@@ -64,23 +65,23 @@ def serve(
     extra_body: opt.ExtraBody = None,
     request_id_prefix: opt.RequestIdPrefix = "bench-",
     seed: opt.Seed = 0,
-    percentile_metrics: opt.PercentileMetrics = "ttft,tpot,itl,e2el",
-    metric_percentiles: opt.MetricPercentiles = "99",
-    goodput: opt.Goodput = None,
+    percentile_metrics: kept.PercentileMetrics = "ttft,tpot,itl,e2el",
+    metric_percentiles: kept.MetricPercentiles = "99",
+    goodput: kept.Goodput = None,
     ready_check_timeout_sec: opt.ReadyTimeout = 0.0,
     request_timeout_sec: opt.RequestTimeout = 21600.0,
     retries: opt.Retries = 0,
     retry_poll: opt.RetryPoll = None,
     check_text: opt.CheckText = False,
-    save_result: opt.SaveResult = False,
-    save_detailed: opt.SaveDetailed = False,
-    append_result: opt.AppendResult = False,
-    result_dir: opt.ResultDir = None,
-    result_filename: opt.ResultFilename = None,
-    label: opt.Label = None,
-    metadata: opt.Metadata = None,
-    plot_timeline: opt.PlotTimeline = False,
-    timeline_itl_thresholds: opt.TimelineItl = "25,50",
+    save_result: kept.SaveResult = False,
+    save_detailed: kept.SaveDetailed = False,
+    append_result: kept.AppendResult = False,
+    result_dir: kept.ResultDir = None,
+    result_filename: kept.ResultFilename = None,
+    label: kept.Label = None,
+    metadata: kept.Metadata = None,
+    plot_timeline: kept.PlotTimeline = False,
+    timeline_itl_thresholds: kept.TimelineItl = "25,50",
     disable_tqdm: opt.DisableTqdm = False,
     json: Json = False,
 ) -> None:

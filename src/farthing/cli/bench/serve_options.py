@@ -211,10 +211,19 @@ RampUpStrategy = Annotated[
     ),
 ]
 RampUpStart = Annotated[
-    float | None, typer.Option("--ramp-up-start-rps", metavar="X", show_default=False)
+    float | None,
+    typer.Option(
+        "--ramp-up-start-rps",
+        metavar="X",
+        help="Requests a second at the beginning.",
+        show_default=False,
+    ),
 ]
 RampUpEnd = Annotated[
-    float | None, typer.Option("--ramp-up-end-rps", metavar="X", show_default=False)
+    float | None,
+    typer.Option(
+        "--ramp-up-end-rps", metavar="X", help="Requests a second at the end.", show_default=False
+    ),
 ]
 SelfTimed = Annotated[bool, typer.Option("--self-timed", help="Requests come when the trace says.")]
 MaxConcurrency = Annotated[
@@ -251,56 +260,9 @@ RequestIdPrefix = Annotated[
     str, typer.Option("--request-id-prefix", help="X-Request-Id is this and a number.")
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of prompts and arrivals.")]
-Sampling = Annotated[float | None, typer.Option(metavar="X", show_default=False)]
-TopK = Annotated[int | None, typer.Option("--top-k", metavar="N", show_default=False)]
-PercentileMetrics = Annotated[
-    str,
-    typer.Option(
-        "--percentile-metrics",
-        metavar="NAME,...",
-        help="Of ttft, tpot, itl, e2el, client_queue_time, e2el_including_client_queue.",
-    ),
-]
-MetricPercentiles = Annotated[
-    str, typer.Option("--metric-percentiles", metavar="X,...", help="Such as 50,90,99.")
-]
-Goodput = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--goodput",
-        metavar="NAME:MS",
-        help="ttft, tpot or e2el and its most milliseconds: counts requests that keep all.",
-        show_default=False,
-    ),
-]
-SaveResult = Annotated[bool, typer.Option("--save-result", help="Write the result to a file.")]
-SaveDetailed = Annotated[
-    bool, typer.Option("--save-detailed", help="With the figures and texts of every request.")
-]
-AppendResult = Annotated[
-    bool, typer.Option("--append-result", help="Add the result to the file, a line.")
-]
-ResultDir = Annotated[Path | None, typer.Option("--result-dir", metavar="DIR", show_default=False)]
-ResultFilename = Annotated[
-    str | None, typer.Option("--result-filename", metavar="NAME", show_default=False)
-]
-Label = Annotated[
-    str | None,
-    typer.Option("--label", help="Begins the file's name, stands in it.", show_default=False),
-]
-Metadata = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metadata", metavar="KEY=VALUE", help="Stands in the result.", show_default=False
-    ),
-]
-PlotTimeline = Annotated[
-    bool, typer.Option("--plot-timeline", help="Draw all requests, beside the result's file.")
-]
-TimelineItl = Annotated[
-    str,
-    typer.Option("--timeline-itl-thresholds", metavar="MS,MS", help="Green, orange, red."),
-]
+_ASKED = "Sent with each request, if given."
+Sampling = Annotated[float | None, typer.Option(metavar="X", help=_ASKED, show_default=False)]
+TopK = Annotated[int | None, typer.Option("--top-k", metavar="N", help=_ASKED, show_default=False)]
 ReadyTimeout = Annotated[
     float,
     typer.Option(
