@@ -122,6 +122,11 @@ BAD: dict[str, tuple[tuple[str, dict[str, Any]], str | None, str]] = {
     "echo": (chat(echo=True), "echo", "for completions"),
     "beam search": (chat(use_beam_search=True), "use_beam_search", "not served"),
     "best_of": (completion(best_of=3), "best_of", "not served"),
+    "answers beyond number": (
+        completion(prompt=["a"] * 65, n=16),
+        "prompt",
+        "65 prompts with n=16 are 1040 answers, at most 1024",
+    ),
     "suffix": (completion(suffix="end"), "suffix", "not served"),
     "a grammar of another server": (completion(grammar="root ::= x"), "grammar", "not served"),
     "a schema of another server": (completion(json_schema={}), "json_schema", "not served"),

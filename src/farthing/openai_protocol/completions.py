@@ -68,6 +68,12 @@ class CompletionRequest(SamplingFields):
             raise _wrong(f"{shown(given)} is no text, no token ids and no list of them")
         if len(given) > MAX_PROMPTS:
             raise _wrong(f"{len(given)} prompts, at most {MAX_PROMPTS} are taken")
+        answers = len(given) * (self.n or 1)
+        if answers > MAX_PROMPTS:
+            raise _wrong(
+                f"{len(given)} prompts with n={self.n} are {answers} answers, at most "
+                f"{MAX_PROMPTS} are given at once"
+            )
         kind = type(given[0])
         for each in given:
             if type(each) is not kind or kind not in (str, list):

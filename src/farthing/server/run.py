@@ -60,7 +60,11 @@ async def _serve(
 ) -> int:
     settings = server.settings
     shutdown = Shutdown(
-        server.life, server.engine, lambda: server.open_requests, settings.shutdown_timeout
+        server.life,
+        server.engine,
+        lambda: server.open_requests,
+        settings.shutdown_timeout,
+        saves=settings.engine.prefix_cache is not None,
     )
     shutdown.listen()
     http = HttpServer(server.app, server.protocol)

@@ -18,6 +18,9 @@ EXIT_CUT_OFF = 3  # requests were still running when the time to finish them was
 SAVE_SECONDS = 60.0
 """For the engine to save its prefix cache and go."""
 
+STOP_SECONDS = 10.0
+"""For an engine that has none to save."""
+
 ANSWER_SECONDS = 5.0
 """For what has been cut off to be told so."""
 
@@ -30,6 +33,7 @@ class Shutdown:
     """Ends the engine when there is a reason to. The first signal drains, the second does not.
 
     ``drain_seconds``: how long requests that have been taken may go on after the first signal.
+    ``saves``: whether the engine has a prefix cache to save then.
     """
 
     def __init__(
@@ -38,11 +42,14 @@ class Shutdown:
         engine: EngineClient,
         open_requests: Callable[[], int],
         drain_seconds: float,
+        *,
+        saves: bool,
     ) -> None:
         self._life = life
         self._engine = engine
         self._open_requests = open_requests
         self._drain_seconds = drain_seconds
+        self._patience = SAVE_SECONDS if saves else STOP_SECONDS
         self._first = asyncio.Event()
         self._second = asyncio.Event()
         self._number = 0
@@ -113,7 +120,7 @@ class Shutdown:
 
     async def _saved(self) -> int:
         """Stops the engine, which saves its prefix cache unless a second signal comes."""
-        stopping = asyncio.create_task(self._engine.stop(SAVE_SECONDS))
+        stopping = asyncio.create_task(self._engine.stop(self._patience))
         second = asyncio.create_task(self._second.wait())
         either: list[asyncio.Future[Any]] = [stopping, second]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -156,3 +156,13 @@ def test_idle_connections_do_not_hold_it_up(life_model: Path) -> None:
         assert time.monotonic() - asked_at < SECONDS
         for client in idle:
             client.close()
+
+
+@pytest.mark.slow
+def test_an_idle_engine_that_hangs_does_not_keep_it(life_model: Path) -> None:
+    with ServerProcess(life_model) as server:
+        server.until_ready()
+        os.kill(server.engine().pid, signal.SIGSTOP)
+        server.signal()
+        assert server.end() == 1
+        assert "the engine did not stop as it should: SIGKILL" in server.log()

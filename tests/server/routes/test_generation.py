@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from farthing import LLM, SamplingParams
 from farthing.server.unknown_fields import MAX_NAMES
-from support.served import CHAT, COMPLETIONS, Served
+from support.served import CHAT, COMPLETIONS, Served, serve
 
 USER = [{"role": "user", "content": "What is a farthing? 🌾"}]
 SAMPLED = {"temperature": 1.1, "seed": 5, "max_tokens": 20, "ignore_eos": True}
@@ -129,3 +131,21 @@ def test_a_request_leaves_a_record(served: Served) -> None:
     assert good.prompt_tokens == body["usage"]["prompt_tokens"]
     assert good.completion_tokens == 40
     assert (bad.outcome, bad.status) == ("refused", 400)
+
+
+def test_many_prompts_of_one_request_do_not_hold_up_another(served_model: Path) -> None:
+    """Whoever sends them counts as one user: a small request is next when a place is free."""
+    many = {"prompt": ["One penny"] * 64, "max_tokens": 40, "ignore_eos": True, "seed": 1}
+    with serve(served_model, engine={"max_num_seqs": 2}) as served:
+        ended: list[str] = []
+
+        def ask(name: str, body: dict[str, Any]) -> None:
+            served.answer(COMPLETIONS, body)
+            ended.append(name)
+
+        first = threading.Thread(target=ask, args=("many", many))
+        first.start()
+        served.wait(lambda: served.service.engine.in_flight == 64)
+        ask("one", {**many, "prompt": "A farthing"})
+        first.join()
+        assert ended == ["one", "many"]

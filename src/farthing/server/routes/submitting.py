@@ -22,11 +22,13 @@ def messages_of(
     """A message for each prompt of ``job``, on behalf of ``principal``.
 
     Who has a key is told apart by it, and shares cached prompts with nobody else; without keys a
-    request is believed what user it comes from. Raises :class:`InvalidParameterError`.
+    request is believed what user it comes from. One that names none is a user of its own, so that
+    many prompts together are no more than one to those beside them. Raises
+    :class:`InvalidParameterError`.
     """
     request = job.request
     arguments: RequestArguments = {
-        "user": principal.name or request.user or "",
+        "user": principal.name or request.user or f"request {engine.next_key()}",
         "priority": max(principal.priority, request.priority or 0),
         "cache_salt": request.cache_salt,
     }
