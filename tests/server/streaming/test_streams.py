@@ -201,8 +201,8 @@ def test_an_engine_that_dies_ends_its_streams(served_model: Path) -> None:
             assert data_of(raw)[-1] == "[DONE]"
             stream.leave()
         response = server.post(CHAT, body)
-        assert response.status_code == 500
-        assert response.json()["error"]["type"] == "server_error"
+        assert response.status_code == 503
+        assert response.json()["error"]["type"] == "service_unavailable"
 
 
 def test_who_does_not_read_is_cut_off(served_model: Path) -> None:
