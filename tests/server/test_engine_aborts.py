@@ -169,9 +169,13 @@ def test_one_that_is_held_until_its_batch_ends(tiny_model: Path) -> None:
     ) as engine:
 
         async def main(aborts: bool) -> list[StreamChunk]:
+            earlier = await engine.submit(PROMPT, LONG)
+            await begun(earlier, 1)
+            # While its batch runs, so that they share the next.
             held, beside = await asyncio.gather(
                 engine.submit([7, *PROMPT], short), engine.submit(PROMPT, LONG)
             )
+            await all_chunks(earlier)
             await begun(held, 3)
             if aborts:
                 held.abort()
