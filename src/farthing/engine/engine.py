@@ -239,10 +239,14 @@ class Engine:
         request.num_prompt_logprobs += len(draw.prompt_logprobs)
         return TokenEvent(request, draw.token, draw.logprobs, draw.prompt_logprobs)
 
-    def record(self, events: Sequence[TokenEvent], started: float, ended: float) -> None:
-        """Enters a step that took from ``started`` to ``ended`` in :attr:`metrics`."""
+    def record(self, events: Sequence[TokenEvent], started: float, ended: float) -> tuple[int, int]:
+        """Enters a step that took from ``started`` to ``ended`` in :attr:`metrics`.
+
+        Returns its rows, as :meth:`Schedule.count_rows` does.
+        """
         metrics, scheduler = self.metrics, self.scheduler
-        metrics.record_step(ended - started, *self.last_schedule.count_rows())
+        rows = self.last_schedule.count_rows()
+        metrics.record_step(ended - started, *rows)
         self.last_schedule = Schedule()
         if self.prefix_cache is not None:
             for request in scheduler.begun:
@@ -256,6 +260,7 @@ class Engine:
         metrics.kv_reserved += reserved
         metrics.kv_stored += stored
         self.record_ends(ended)
+        return rows
 
     def record_ends(self, now: float) -> None:
         """Enters who has ended, also between two steps, in :attr:`metrics`."""

@@ -160,14 +160,14 @@ class OpenPrompts:
         Costs what the step touched, however many wait.
         """
         schedule = self._engine.last_schedule
-        news = News(*schedule.count_rows(), begun=self._begun())
+        begun = self._begun()
         touched: dict[str, tuple[_Prompt, OutputProcessor]] = {}
         for event in events:
             found = self._choices.get(event.request.request_id)
             if found is not None:
                 touched[event.request.request_id] = found
                 self._process(*found, event)
-        self._engine.record(events, started, ended)
+        news = News(*self._engine.record(events, started, ended), begun=begun)
         there = [self._choices.get(rows.request.request_id) for rows in schedule.rows]
         prompts = {found[0].key: found[0] for found in (*there, *touched.values()) if found}
         for prompt, processor in touched.values():
