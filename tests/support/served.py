@@ -12,30 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import uvicorn
 import uvloop
-from starlette.types import ASGIApp
 
-from farthing.openai_protocol.names import ModelNames
-from farthing.server.access.guard import OPEN_PATHS, guard
 from farthing.server.access.rules import AccessRules
-from farthing.server.admission.admission import Admission
 from farthing.server.admission.limits import QueueLimits
-from farthing.server.app import create_app
-from farthing.server.engine_client import EngineClient
+from farthing.server.assembly import Server
 from farthing.server.engine_settings import EngineSettings
 from farthing.server.http.limits import HttpLimits
-from farthing.server.http.protocol import make_protocol
-from farthing.server.life_cycle import LifeCycle, Phase
+from farthing.server.http.uvicorn_server import HttpServer
+from farthing.server.life_cycle import Phase
 from farthing.server.model_texts import open_model_texts
-from farthing.server.observation.http_counts import HttpCounts
-from farthing.server.observation.metrics import MetricsPage
-from farthing.server.observation.observation import Observation
+from farthing.server.observation.observation import Listener
 from farthing.server.observation.record import RequestRecord
-from farthing.server.observation.sources import Sources
-from farthing.server.observation.step_counts import StepCounts
-from farthing.server.seam.messages import Stepped
 from farthing.server.service import Service
+from farthing.server.settings import ServerSettings
 from support.reachable import CHAT, COMPLETIONS, Reachable, Streaming, hang_up, send_request
 
 __all__ = [
@@ -71,10 +61,12 @@ class Records:
 class Served(Reachable):
     """A running server. Its methods are for the test's thread."""
 
-    def __init__(self, service: Service, url: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, service: Service, records: Records, url: str, loop: asyncio.AbstractEventLoop
+    ) -> None:
         super().__init__(url)
         self.service = service
-        self.records = Records()
+        self.records = records
         self._loop = loop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -107,64 +99,47 @@ def serve(
     rules: AccessRules | None = None,
     limits: HttpLimits | None = None,
     queue: QueueLimits | None = None,
-    command: Sequence[str] | None = None,
     load: bool = True,
     engine: dict[str, Any] | None = None,
-    observation: Observation | None = None,
-    around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
-    **service: Any,
+    listeners: Sequence[Listener] = (),
+    **settings: Any,
 ) -> Iterator[Served]:
     """Serves ``model`` until the block ends; ``load`` False: it says that it is loading."""
     options = {"num_threads": 1, "max_num_seqs": 8, "measure_bandwidth": False, **(engine or {})}
-    ready: asyncio.Queue[Any] = asyncio.Queue()
+    if queue is not None:
+        settings["max_num_queued_reqs"] = queue.max_requests
+        settings["max_num_queued_tokens"] = queue.max_prompt_tokens
+    asked = ServerSettings(
+        engine=EngineSettings(model=model, **options),
+        names=NAMES,
+        access=rules or AccessRules(),
+        http=limits or HttpLimits(),
+        **settings,
+    )
+    over = threading.Event()
     started = threading.Event()
     found: list[Served | BaseException] = []
 
     async def main() -> None:
         records = Records()
-        app = _Composed(
-            EngineSettings(model=model, **options),
-            command,
-            observation or Observation(records),
-            limits,
-            service,
-        )
-        if load:
-            await app.load(model, queue, options["max_num_seqs"])
+        server = Server(asked, lambda: 0, listeners=[records, *listeners])
+        http = HttpServer(server.app, server.protocol)
         try:
-            server = uvicorn.Server(
-                uvicorn.Config(
-                    around(
-                        guard(
-                            create_app(app.service, open_paths=OPEN_PATHS if rules else None),
-                            rules or AccessRules(),
-                        )
-                    ),
-                    http=make_protocol(app.service.limits),
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,
-                    timeout_graceful_shutdown=5,
-                )
-            )
-            sock = socket.create_server(("127.0.0.1", 0))
-            serving = asyncio.create_task(server.serve(sockets=[sock]))
-            while not server.started:
-                await asyncio.sleep(0.01)
-            served = Served(
-                app.service,
-                f"http://127.0.0.1:{sock.getsockname()[1]}",
-                asyncio.get_running_loop(),
-            )
-            served.records = records
-            found.append(served)
-            started.set()
-            await ready.get()
-            server.should_exit = True
-            await serving
-            sock.close()
+            if load:
+                await _load(server)
+            with socket.create_server(("127.0.0.1", 0)) as sock:
+                serving = asyncio.create_task(http.serve_on([sock]))
+                while not http.started:
+                    await asyncio.sleep(0.01)
+                url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+                found.append(Served(server.service, records, url, asyncio.get_running_loop()))
+                started.set()
+                await asyncio.to_thread(over.wait)
+                http.should_exit = True
+                await serving
         finally:
-            await app.close()
+            await server.engine.stop(10)
+            server.close()
 
     def run() -> None:
         try:
@@ -186,7 +161,7 @@ def serve(
         yield served
     finally:
         served.client.close()
-        served._loop.call_soon_threadsafe(ready.put_nowait, None)
+        over.set()
         thread.join()
         if len(found) > 1:
             error = found[1]
@@ -194,61 +169,8 @@ def serve(
             raise error
 
 
-class _Composed:
-    """The parts of a server, as a process would compose them."""
-
-    def __init__(
-        self,
-        settings: EngineSettings,
-        command: Sequence[str] | None,
-        observation: Observation,
-        limits: HttpLimits | None,
-        options: dict[str, Any],
-    ) -> None:
-        self.admission: Admission | None = None
-        self.steps = StepCounts()
-        self.engine = EngineClient(settings, command=command, on_step=self._on_step)
-        life = LifeCycle(drain_seconds=10)
-        sources = Sources(
-            model=NAMES[0],
-            version="0",
-            engine=self.engine,
-            life=life,
-            healthy=lambda: life.phase is Phase.READY,
-            admission=lambda: self.admission,
-            connections=lambda: 0,
-            dropped_log_records=lambda: 0,
-            http=HttpCounts(),
-            requests=observation.counts,
-            steps=self.steps,
-        )
-        self.service = Service(
-            engine=self.engine,
-            life=life,
-            names=ModelNames(NAMES),
-            observation=observation,
-            metrics_page=MetricsPage(sources),
-            limits=limits or HttpLimits(),
-            version="1.2.3",
-            **options,
-        )
-
-    def _on_step(self, stepped: Stepped) -> None:
-        self.steps.on_step(stepped)
-        if self.admission is not None:
-            self.admission.on_step(stepped)
-
-    async def load(self, model: Path, queue: QueueLimits | None, max_num_seqs: int) -> None:
-        texts = open_model_texts(model)
-        await self.engine.start()
-        info = await self.engine.ready()
-        limits = queue or QueueLimits.for_engine(
-            max_num_seqs=max_num_seqs, max_model_len=info.max_model_len
-        )
-        self.admission = Admission.for_engine(info, limits)
-        self.service.loaded(texts, info, self.admission)
-        self.service.life.enter(Phase.READY)
-
-    async def close(self) -> None:
-        await self.engine.stop(10)
-        self.service.close()
+async def _load(server: Server) -> None:
+    texts = open_model_texts(server.settings.engine.model)
+    await server.engine.start()
+    server.loaded(texts, await server.engine.ready())
+    server.life.enter(Phase.READY)

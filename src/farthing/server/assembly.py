@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from farthing.openai_protocol.names import ModelNames
@@ -15,7 +15,7 @@ from farthing.server.http.protocol import make_protocol
 from farthing.server.life_cycle import LifeCycle, Phase
 from farthing.server.model_texts import ModelTexts
 from farthing.server.observation.http_counts import HttpCounts, ObservedApp
-from farthing.server.observation.logs import Logs, RequestLog, log_prompt
+from farthing.server.observation.logs import RequestLog, log_prompt
 from farthing.server.observation.metrics import MetricsPage
 from farthing.server.observation.observation import Listener, Observation
 from farthing.server.observation.recent_steps import RecentSteps
@@ -30,10 +30,18 @@ from farthing.version import installed_version
 
 
 class Server:
-    """Everything but sockets and tasks."""
+    """Everything but sockets and tasks.
+
+    ``dropped_log_records`` tells how many are in no log; ``listeners`` are told of requests beside
+    those that the settings ask for.
+    """
 
     def __init__(
-        self, settings: ServerSettings, logs: Logs, engine_command: Sequence[str] | None = None
+        self,
+        settings: ServerSettings,
+        dropped_log_records: Callable[[], int],
+        engine_command: Sequence[str] | None = None,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         self.settings = settings
         engine = replace(settings.engine, logs=replace(settings.logs, prompts=False))
@@ -45,15 +53,17 @@ class Server:
         self._steps = StepCounts()
         self._recent_steps = RecentSteps() if settings.debug_endpoints else None
         self._tracing = _tracing(settings)
-        self._observation = _observation(settings, self._tracing)
+        self._observation = _observation(settings, self._tracing, listeners)
         http = HttpCounts()
         version = installed_version() or "unknown"
-        self._service = Service(
+        self.service = Service(
             engine=self.engine,
             life=self.life,
             names=ModelNames(settings.names),
             observation=self._observation,
-            metrics_page=MetricsPage(self._sources(version, http, logs), settings.metrics_compat),
+            metrics_page=MetricsPage(
+                self._sources(version, http, dropped_log_records), settings.metrics_compat
+            ),
             limits=settings.http,
             version=version,
             settings=settings.shown(),
@@ -62,7 +72,7 @@ class Server:
             stall_seconds=settings.health_timeout,
             recent_steps=self._recent_steps,
         )
-        routes = create_app(self._service, open_paths=OPEN_PATHS if settings.access.keys else None)
+        routes = create_app(self.service, open_paths=OPEN_PATHS if settings.access.keys else None)
         self.app = ObservedApp(
             guard(routes, settings.access),
             http,
@@ -70,7 +80,9 @@ class Server:
             log=settings.logs.access,
         )
 
-    def _sources(self, version: str, http: HttpCounts, logs: Logs) -> Sources:
+    def _sources(
+        self, version: str, http: HttpCounts, dropped_log_records: Callable[[], int]
+    ) -> Sources:
         return Sources(
             model=self.settings.names[0],
             version=version,
@@ -79,7 +91,7 @@ class Server:
             healthy=self._is_healthy,
             admission=lambda: self._admission,
             connections=lambda: len(self.protocol.all_connections.open),
-            dropped_log_records=lambda: logs.dropped,
+            dropped_log_records=dropped_log_records,
             http=http,
             requests=self._observation.counts,
             steps=self._steps,
@@ -111,17 +123,17 @@ class Server:
         )
         self._admission = Admission.for_engine(info, limits, rates=self.settings.rates)
         self._steps.predict = self._admission.predict_step
-        self._service.loaded(texts, info, self._admission)
+        self.service.loaded(texts, info, self._admission)
 
     def warm_up(self) -> None:
         """Takes what is slow the first time off the first request."""
-        loaded = self._service.loaded_model
+        loaded = self.service.loaded_model
         assert loaded is not None
         warm_up(loaded.served)
 
     def close(self) -> None:
         """Ends threads and sends what has not been sent."""
-        self._service.close()
+        self.service.close()
         if self._tracing is not None:
             self._tracing.close()
 
@@ -132,8 +144,10 @@ def _tracing(settings: ServerSettings) -> Tracing | None:
     return start_tracing(settings.otlp_traces_endpoint, installed_version() or "unknown")
 
 
-def _observation(settings: ServerSettings, tracing: Tracing | None) -> Observation:
+def _observation(
+    settings: ServerSettings, tracing: Tracing | None, more: Sequence[Listener]
+) -> Observation:
     listeners: list[Listener] = [] if tracing is None else [tracing]
     if settings.logs.requests:
         listeners.append(RequestLog())
-    return Observation(*listeners, on_prompt=log_prompt if settings.logs.prompts else None)
+    return Observation(*listeners, *more, on_prompt=log_prompt if settings.logs.prompts else None)

@@ -48,7 +48,8 @@ def run(
     logs = start_logs(settings.logs)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(Server(settings, logs, engine_command), sockets, progress))
+            server = Server(settings, lambda: logs.dropped, engine_command)
+            return runner.run(_serve(server, sockets, progress))
     finally:
         logs.close()
 

@@ -6,20 +6,17 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from starlette.types import ASGIApp
 
 from farthing.server.access.keys import ApiKeys
 from farthing.server.access.rules import AccessRules
-from farthing.server.observation.http_counts import HttpCounts, ObservedApp
-from farthing.server.observation.logs import RequestLog, log_prompt
-from farthing.server.observation.observation import Observation
+from farthing.server.observation.logs import LogSettings
 from farthing.server.observation.tracing import Tracing
 from support.log_files import log_file
 from support.served import CHAT, COMPLETIONS, Served, serve
@@ -81,18 +78,12 @@ def session_of(model: Path, folder: Path, *, prompts: bool) -> Iterator[Session]
     session = Session()
     spans = InMemorySpanExporter()
     tracing = Tracing(SimpleSpanProcessor(spans), "1")
-    http = HttpCounts()
-
-    def around(app: ASGIApp) -> ASGIApp:
-        return ObservedApp(app, http, paths=[CHAT, COMPLETIONS, "/v1/models", "/tokenize"])
-
-    observation = Observation(RequestLog(), tracing, on_prompt=log_prompt if prompts else None)
-    settings = {"format": "json", "level": "debug", "requests": True, "prompts": prompts}
+    logs = LogSettings(format="json", level="debug", requests=True, prompts=prompts)
     for of_the_client in ("httpx2", "httpcore2"):  # which is in this process, too
         monkeypatch.setattr(logging.getLogger(of_the_client), "propagate", False)
-    with log_file(folder / "log", **settings) as file:
+    with log_file(folder / "log", **asdict(logs)) as file:
         rules = AccessRules(keys=KEYS)
-        with serve(model, rules=rules, around=around, observation=observation) as served:
+        with serve(model, rules=rules, logs=logs, listeners=[tracing]) as served:
             requests(served, session)
         session.lines = file.entries()
         session.text += file.text()

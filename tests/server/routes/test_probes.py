@@ -9,6 +9,7 @@ import pytest
 
 from farthing import LLM
 from farthing.server.life_cycle import Phase
+from farthing.version import installed_version
 from support.served import CHAT, COMPLETIONS, Served, serve
 
 PROBES = ("/health", "/v1/health", "/ping", "/readyz", "/livez")
@@ -22,7 +23,7 @@ def test_a_server_that_answers_is_healthy(served: Served) -> None:
 
 
 def test_version_and_load(served: Served) -> None:
-    assert served.client.get("/version").json() == {"version": "1.2.3"}
+    assert served.client.get("/version").json() == {"version": installed_version() or "unknown"}
     assert served.client.get("/load").json() == {"server_load": 0}
 
 
@@ -32,7 +33,9 @@ def test_the_server_says_what_it_is(served: Served, llm: LLM) -> None:
     assert info["numerics"]["kv_cache_dtype"] == "fp16"
     assert info["model"] == {"names": ["tiny", "small/model"], "max_model_len": 256}
     assert info["engine"]["num_threads"] == 1
-    assert info["settings"] == {}
+    assert info["settings"]["model"] == llm.path.name
+    assert info["settings"]["max_num_seqs"] == 8
+    assert info["settings"]["shutdown_timeout"] == 60
 
 
 def test_metrics_are_prometheus_text(served: Served) -> None:

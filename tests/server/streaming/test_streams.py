@@ -151,7 +151,7 @@ def test_one_failed_prompt_ends_its_neighbours(served: Served) -> None:
 def hasty(served_model: Path) -> Iterator[Served]:
     """A server that pings often and gives a prompt little time."""
     with serve(
-        served_model, ping_seconds=0.05, request_timeout=0.4, engine={"max_num_seqs": 1}
+        served_model, ping_interval=0.05, request_timeout=0.4, engine={"max_num_seqs": 1}
     ) as server:
         yield server
 
