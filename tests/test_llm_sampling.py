@@ -105,7 +105,8 @@ def test_a_request_whose_parameters_leave_nothing_fails_alone(llm: LLM) -> None:
     good, bad, other = llm.generate([PROMPT] * 3, [greedy(), impossible, greedy(seed=1)])
     assert bad.outputs[0].finish_reason == "error"
     assert bad.error is not None
-    assert "no token is allowed" in bad.error
+    assert "allowed_token_ids, min_tokens: no token is allowed as token 1" in bad.error
+    assert bad.invalid_request
     assert good.outputs[0].token_ids == other.outputs[0].token_ids == tokens(llm, greedy())
     assert not llm.engine.scheduler.holders()
     llm.engine.check_integrity()

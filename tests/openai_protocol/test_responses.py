@@ -259,8 +259,13 @@ def test_offsets_count_characters_and_equal_names_keep_the_likelier() -> None:
     assert all(each["top_logprobs"] == [] for each in chat["content"])
 
 
-def output_of(*answers: CompletionOutput, error: str | None = None) -> RequestOutput:
-    return RequestOutput("0", "p", [1, 2, 3], list(answers), True, error=error)
+def output_of(
+    *answers: CompletionOutput, error: str | None = None, invalid_request: bool = False
+) -> RequestOutput:
+    ids = [1, 2, 3]
+    return RequestOutput(
+        "0", "p", ids, list(answers), True, error=error, invalid_request=invalid_request
+    )
 
 
 def test_several_answers_share_their_prompt(llm: LLM) -> None:
@@ -305,7 +310,7 @@ def test_what_was_found_in_the_cache_is_told(llm: LLM) -> None:
 @pytest.mark.parametrize(
     ("output", "status", "text"),
     [
-        (output_of(error="no token is allowed"), 500, "no token is allowed"),
+        (output_of(error="the logits are not finite"), 500, "not finite"),
         (
             output_of(CompletionOutput(0, "", [], None, None, "abort", None)),
             *(500, "the answer ended by abort"),
@@ -328,3 +333,20 @@ def test_a_failed_request_is_an_error_of_the_servers(
             system_fingerprint=None,
         )
     assert (caught.value.status, caught.value.type) == (status, "server_error")
+
+
+def test_what_a_request_asked_for_in_vain_is_its_own_error() -> None:
+    request = parse_request(CHAT, {"messages": USER})
+    output = output_of(error="min_tokens: no token is allowed", invalid_request=True)
+    with pytest.raises(RequestError, match="no token is allowed") as caught:
+        chat_response(
+            request,  # type: ignore[arg-type]
+            output,
+            response_id="x",
+            created=1,
+            model="m",
+            texts=Bytes(),
+            system_fingerprint=None,
+        )
+    error = caught.value
+    assert (error.status, error.type, error.param) == (400, "invalid_request_error", "min_tokens")

@@ -111,6 +111,5 @@ def bad_lines(custom_id: str, taken: str) -> dict[str, BadLine]:
                 guided_choice=["farthing"],
             ),
             "no token is allowed",
-            500,
         ),
     }

@@ -19,7 +19,7 @@ from farthing.engine.prefix_cache import PrefixCache, salt_of
 from farthing.engine.request import Request
 from farthing.engine.schedule import Schedule, ScheduledRows
 from farthing.engine.scheduler import Scheduler, SchedulerConfig
-from farthing.errors import ContextLengthError, InvalidParameterError
+from farthing.errors import ContextLengthError, FarthingError, InvalidParameterError
 from farthing.sampling.grammar.compiler import GrammarCompiler
 from farthing.sampling.params import SamplingParams
 from farthing.sampling.request_sampler import RequestSampler
@@ -51,7 +51,7 @@ class TokenEvent:
     token: int | None
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: Sequence[list[TokenLogprob]] = ()
-    problem: str | None = None
+    problem: FarthingError | None = None
 
 
 class ModelRunner(Protocol):

@@ -9,7 +9,7 @@ from farthing.engine.engine import TokenEvent
 from farthing.engine.metrics import metrics_of, together
 from farthing.engine.outputs import CompletionOutput, Logprob, RequestOutput, StreamChunk
 from farthing.engine.request import Request
-from farthing.errors import FarthingError
+from farthing.errors import InvalidParameterError
 from farthing.sampling.sampler import TokenLogprob
 from farthing.tokenization.detokenizer import IncrementalDetokenizer
 from farthing.tokenization.stop import StopStrings
@@ -44,7 +44,7 @@ class OutputProcessor:
         if self.prompt_logprobs is not None:
             self.prompt_logprobs += [self._by_token(entries) for entries in event.prompt_logprobs]
         if event.problem is not None:
-            self.error = FarthingError(event.problem)
+            self.error = event.problem
         if event.token is None:
             if self.request.finish_reason == "timeout":
                 self._emit(self._detokenizer.flush(), [], None)
@@ -141,5 +141,6 @@ def request_output(choices: Sequence[OutputProcessor]) -> RequestOutput:
         finished=all(processor.request.finished for processor in choices),
         metrics=together([metrics_of(processor.request) for processor in choices]),
         error=str(errors[0]) if errors else None,
+        invalid_request=bool(errors) and isinstance(errors[0], InvalidParameterError),
         prompt_logprobs=first.prompt_logprobs,
     )

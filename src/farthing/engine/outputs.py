@@ -46,6 +46,8 @@ class CompletionOutput:
 class RequestOutput:
     """A finished request. ``error`` says why it ended early, None if it did not.
 
+    ``invalid_request``: what it asked for is why, so that it would end so again.
+
     ``prompt_logprobs``: for each token of the prompt, the first being None since nothing precedes
     it, a mapping from token id, the prompt's own first.
     """
@@ -58,6 +60,7 @@ class RequestOutput:
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     error: str | None = None
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    invalid_request: bool = False
 
 
 @dataclass(frozen=True, slots=True)

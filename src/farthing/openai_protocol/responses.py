@@ -7,9 +7,10 @@ from typing import Any
 
 from farthing.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from farthing.engine.request import FinishReason
+from farthing.errors import InvalidParameterError
 from farthing.openai_protocol.chat import ChatRequest
 from farthing.openai_protocol.completions import CompletionRequest
-from farthing.openai_protocol.errors import RequestError, generation_error
+from farthing.openai_protocol.errors import RequestError, generation_error, request_error
 from farthing.openai_protocol.logprobs import (
     TokenTexts,
     chat_logprobs,
@@ -127,6 +128,8 @@ def cached_tokens(output: RequestOutput) -> int:
 
 def _refuse_failed(output: RequestOutput) -> None:
     if output.error is not None:
+        if output.invalid_request:
+            raise request_error(InvalidParameterError(output.error))
         raise generation_error(output.error)
     for answer in output.outputs:
         if (failure := failure_of(answer.finish_reason)) is not None:

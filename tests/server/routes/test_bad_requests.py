@@ -144,7 +144,7 @@ BAD: dict[str, tuple[Sent, int, str | None]] = {
     ),
     "nothing left": (
         completion(allowed_token_ids=[5], logit_bias={"5": -100}, guided_choice=["farthing"]),
-        *(500, None),
+        *(400, None),
     ),
 }
 

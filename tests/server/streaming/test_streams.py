@@ -132,11 +132,12 @@ def test_a_failure_after_the_first_byte_is_the_last_event(served: Served) -> Non
     *events, error = events_of(raw)
     assert set(error) == {"error"}
     assert "no token is allowed" in error["error"]["message"]
-    assert error["error"]["type"] == "server_error"
+    assert error["error"]["type"] == "invalid_request_error"
     assert data_of(raw)[-1] == "[DONE]"
     assert "".join(e["choices"][0]["text"] for e in events) == "a" * 8
     (record,) = served.records.all
-    assert (record.status, record.outcome, record.error_type) == (200, "failed", "server_error")
+    assert (record.status, record.outcome) == (200, "failed")
+    assert record.error_type == "invalid_request_error"
 
 
 def test_one_failed_prompt_ends_its_neighbours(served: Served) -> None:
@@ -144,7 +145,7 @@ def test_one_failed_prompt_ends_its_neighbours(served: Served) -> None:
     raw = served.stream(COMPLETIONS, {**body, "max_tokens": 30})
     assert data_of(raw)[-1] == "[DONE]"
     assert [set(event) == {"error"} for event in events_of(raw)].count(True) == 1
-    assert served.post(COMPLETIONS, {**body, "max_tokens": 30}).status_code == 500
+    assert served.post(COMPLETIONS, {**body, "max_tokens": 30}).status_code == 400
 
 
 @pytest.fixture(scope="module")
