@@ -58,6 +58,35 @@ class Cycle(RequestResponseCycle):
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
 
+class OldCycle(Cycle):
+    """With a client of HTTP/1.0, which knows no chunks (RFC 9112 sections 6.1, 6.3 and 9.3).
+
+    A body of unknown length ends with the connection. That stays open only if the client asks for
+    it and the head tells where the body ends.
+    """
+
+    _until_close = False
+
+    async def send(self, message: Any) -> None:
+        """The next event of the response."""
+        if not self.response_started:
+            message = {**message, "headers": self._headers(message)}
+        elif self._until_close:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+    def _headers(self, start: Any) -> list[Header]:
+        headers = [h for h in start.get("headers", ()) if h[0].lower() != b"transfer-encoding"]
+        names = {name.lower() for name, _ in headers}
+        bodiless = self.scope["method"] == "HEAD" or start["status"] in (204, 304)
+        self._until_close = b"content-length" not in names and not bodiless
+        if self._until_close:
+            self.keep_alive = self.chunked_encoding = False
+        if self.keep_alive and b"connection" not in names:
+            headers.append((b"connection", b"keep-alive"))
+        return headers
+
+
 def cut_of(scope: Mapping[str, Any]) -> RequestError | None:
     """Why the connection broke the body of a request off, if it was not the client who left."""
     error: RequestError | None = scope.get("state", {}).get("cut")

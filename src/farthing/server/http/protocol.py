@@ -19,7 +19,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from farthing.openai_protocol.errors import RequestError
 from farthing.server.http.connection import NEVER, LimitedConnection, Phase
 from farthing.server.http.connections import Connections
-from farthing.server.http.cycle import Cycle, ResponseTransport
+from farthing.server.http.cycle import Cycle, OldCycle, ResponseTransport
 from farthing.server.http.limits import HttpLimits
 from farthing.server.http.refusals import (
     bad_http,
@@ -192,7 +192,8 @@ class LimitedProtocol(LimitedConnection):
         self._head_bytes = self._body_bytes = self._body_raw = 0
         self._phase = Phase.BODY
         self.read_deadline = self.loop.time() + self.limits.body_timeout
-        self.cycle = Cycle(
+        old = version == "1.0"
+        self.cycle = (OldCycle if old else Cycle)(
             scope=self.scope,
             transport=ResponseTransport(self.transport, self._close_politely),  # type: ignore[arg-type]
             flow=self.flow,
@@ -201,8 +202,8 @@ class LimitedProtocol(LimitedConnection):
             access_log=self.access_log,
             default_headers=self.server_state.default_headers,
             message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            expect_100_continue=self.expect_100_continue and not old,
+            keep_alive=self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
         self._start_asgi_task(self.cycle, self.app)
