@@ -138,8 +138,7 @@ def busy_world() -> World:
         world.admission.enter(ANYBODY, [Ask(2, 10, 1, 10)])
     world.life.enter(Phase.READY)
     world.http.add("POST", "/v1/completions", 429, 0.01)
-    world.steps.predict = lambda decode, prefill: 0.1
-    world.steps.on_step(stepped(3, 0, 0.2))
+    world.steps.on_step(stepped(3, 0, 0.2), predicted=0.1)
     record = RequestRecord("r", "/v1/completions")
     world.requests.started(record)
     record.failed(RequestError("full", status=429, code="queue_full"))

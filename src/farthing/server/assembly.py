@@ -102,11 +102,10 @@ class Server:
         return self.life.phase is Phase.READY and not stalled
 
     def _on_step(self, stepped: Stepped) -> None:
-        self._steps.on_step(stepped)
+        predicted = None if self._admission is None else self._admission.on_step(stepped)
+        self._steps.on_step(stepped, predicted)
         if self._recent_steps is not None:
             self._recent_steps.on_step(stepped)
-        if self._admission is not None:
-            self._admission.on_step(stepped)
 
     @property
     def open_requests(self) -> int:
@@ -122,7 +121,6 @@ class Server:
             max_prompt_tokens=self.settings.max_num_queued_tokens,
         )
         self._admission = Admission.for_engine(info, limits, rates=self.settings.rates)
-        self._steps.predict = self._admission.predict_step
         self.service.loaded(texts, info, self._admission)
 
     def warm_up(self) -> None:

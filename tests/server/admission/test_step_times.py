@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from farthing.server.admission.step_times import (
     LinearStepTimes,
-    PredictionErrors,
     first_guess,
     non_negative_least_squares,
 )
@@ -144,12 +143,3 @@ def test_the_first_guess_is_of_the_size_of_what_was_measured(
     """Qwen2.5-Coder 0.5B in q4_0, AVX2, two threads: bench/LOG.md, 2026-11-29."""
     model = LinearStepTimes(first_guess(278_000_000, 2, 0.0))
     assert 0.5 < model.predict(decode, prefill) / seconds < 2.0
-
-
-def test_errors_are_relative_to_what_it_took() -> None:
-    errors = PredictionErrors()
-    errors.note(1.0, 2.0)
-    assert (errors.predicted, errors.actual, errors.mean_relative) == (1.0, 2.0, 0.5)
-    errors.note(3.0, 2.0)
-    errors.note(2.0, 2.0)
-    assert errors.mean_relative == pytest.approx(1 / 3)

@@ -138,10 +138,9 @@ def test_queue_and_refusals() -> None:
 
 def test_predicted_and_actual_step_times() -> None:
     world = World()
-    world.steps.predict = lambda decode, prefill: 0.1 * decode + 0.01 * prefill
-    world.steps.on_step(stepped(2, 10, 0.6))  # 0.3 predicted
-    world.steps.on_step(stepped(1, 0, 0.1))
-    world.steps.on_step(stepped(0, 0, 5.0))  # nothing computed: no step
+    world.steps.on_step(stepped(2, 10, 0.6), predicted=0.3)
+    world.steps.on_step(stepped(1, 0, 0.1), predicted=0.1)
+    world.steps.on_step(stepped(0, 0, 5.0), predicted=1.0)  # nothing computed: no step
     samples = rendered(world)
     assert value(samples, "farthing_step_seconds_count") == 2
     assert value(samples, "farthing_step_seconds_sum") == pytest.approx(0.7)

@@ -94,7 +94,7 @@ class Served:
             ):
                 engine.run(self._serve(engine, prompt, params))
             for step in engine.steps:
-                steps.on_step(step)
+                steps.on_step(step, None)
             metrics = engine.run(engine.client.metrics(10))
             assert metrics is not None
             self.metrics: Metrics = metrics

@@ -49,7 +49,7 @@ class Admission:
         self._forecasting = Forecasting(
             max_num_seqs, max_num_batched_tokens, steps or LinearStepTimes()
         )
-        self.numbers = AdmissionNumbers(step_times=self._forecasting.errors)
+        self.numbers = AdmissionNumbers()
 
     @classmethod
     def for_engine(
@@ -64,10 +64,6 @@ class Admission:
             rates=rates,
             steps=LinearStepTimes(guess),
         )
-
-    def predict_step(self, decode_rows: int, prefill_rows: int) -> float:
-        """Seconds that a step of so many rows is expected to take."""
-        return self._forecasting.steps.predict(decode_rows, prefill_rows)
 
     def enter(
         self, principal: Principal, asks: Sequence[Ask], *, retries: int | None = None
@@ -133,11 +129,16 @@ class Admission:
         forecasting = self._forecasting
         return self._promises.allow(free, lambda time: forecasting.freed(time, now), now)
 
-    def on_step(self, stepped: Stepped) -> None:
-        """Takes note of a step: who began and how far all have come, and how long it took."""
+    def on_step(self, stepped: Stepped) -> float:
+        """Takes note of a step: who began and how far all have come, and how long it took.
+
+        Returns the seconds, above 0, that it was expected to take before that was known.
+        """
+        predicted = self._forecasting.predict(stepped)
         for prompt in self._forecasting.on_step(stepped):
             self._begin(prompt)
         self._count()
+        return predicted
 
     def _begin(self, prompt: Prompt) -> None:
         """Notes that a prompt waits no more."""

@@ -9,7 +9,7 @@ from math import ceil
 
 from farthing.server.admission.answer_lengths import AnswerLengths
 from farthing.server.admission.prompts import Ask, Entered, Prompt
-from farthing.server.admission.step_times import PredictionErrors, StepTimeModel
+from farthing.server.admission.step_times import StepTimeModel
 from farthing.server.admission.wait_prediction import Forecast, Machine, play
 from farthing.server.seam.messages import Stepped
 
@@ -40,7 +40,6 @@ class Forecasting:
     def __init__(
         self, max_num_seqs: int, max_num_batched_tokens: int, steps: StepTimeModel
     ) -> None:
-        self.errors = PredictionErrors()
         self.lengths = AnswerLengths()
         self.steps = steps
         self._rows = max_num_batched_tokens
@@ -103,6 +102,10 @@ class Forecasting:
             if expected > 0 and not (self._checks and number <= self._checks[-1][0]):
                 self._checks.append((number, began, expected))
 
+    def predict(self, stepped: Stepped) -> float:
+        """Seconds that a step of its rows takes, by what is known so far."""
+        return self.steps.predict(stepped.decode_rows, stepped.prefill_rows)
+
     def on_step(self, stepped: Stepped) -> list[Prompt]:
         """Learns from a step; the prompts that waited and began in it."""
         before = self._started
@@ -136,7 +139,6 @@ class Forecasting:
         seconds = stepped.ended - stepped.started
         decode, prefill = stepped.decode_rows, stepped.prefill_rows
         if seconds > 0 and decode + prefill > 0:
-            self.errors.note(self.steps.predict(decode, prefill), seconds)
             self.steps.observe(decode, prefill, seconds)
             if self._busy:
                 gap = min(max(stepped.started - self._ended, 0.0), seconds)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from farthing.engine.metrics import LATENCY_BOUNDS, Histogram
-from farthing.server.admission.step_times import PredictionErrors
 
 
 class Refusal(Enum):
@@ -29,4 +28,3 @@ class AdmissionNumbers:
     waiting_tokens: int = 0
     refusals: Counter[Refusal] = field(default_factory=Counter)
     promised: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS))  # waits
-    step_times: PredictionErrors = field(default_factory=PredictionErrors)

@@ -184,20 +184,3 @@ def _solve(matrix: list[list[float]], vector: list[float]) -> list[float]:
         vector[k] -= sum(matrix[k][j] * vector[j] for j in range(k + 1, size))
         vector[k] /= matrix[k][k]
     return vector
-
-
-class PredictionErrors:
-    """How far predicted and actual step times are apart."""
-
-    def __init__(self) -> None:
-        self.predicted = 0.0  # seconds, of the last step
-        self.actual = 0.0
-        self.mean_relative = 0.0  # |predicted - actual| / actual, of late
-        self._count = 0
-
-    def note(self, predicted: float, actual: float) -> None:
-        """Enters a step that was predicted before it was known."""
-        self.predicted, self.actual = predicted, actual
-        self._count += 1
-        error = abs(predicted - actual) / actual
-        self.mean_relative += (error - self.mean_relative) / min(self._count, 100)

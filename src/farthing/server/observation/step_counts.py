@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 
 from farthing.engine.metrics import Histogram
@@ -14,27 +13,25 @@ SECONDS_BOUNDS = (
 )
 RATIO_BOUNDS = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0, 10.0)
 
-Predict = Callable[[int, int], float]
-"""Seconds of a step of so many decode rows and prefill rows."""
-
 
 class StepCounts:
-    """``predict`` is asked before anybody learns from the step."""
+    """Counts since the start."""
 
-    def __init__(self, predict: Predict | None = None) -> None:
-        self.predict = predict
+    def __init__(self) -> None:
         self.seconds = Histogram(SECONDS_BOUNDS)
         self.predicted_seconds = 0.0
         self.ratio = Histogram(RATIO_BOUNDS)  # actual by predicted
 
-    def on_step(self, stepped: Stepped) -> None:
-        """Enters a step; one that computed nothing is none."""
+    def on_step(self, stepped: Stepped, predicted: float | None) -> None:
+        """Enters a step; one that computed nothing is none.
+
+        ``predicted``: the seconds it was expected to take, above 0; None: nobody foretold it.
+        """
         if stepped.decode_rows + stepped.prefill_rows == 0:
             return
         seconds = stepped.ended - stepped.started
         self.seconds.observe(seconds)
-        if self.predict is not None:
-            predicted = self.predict(stepped.decode_rows, stepped.prefill_rows)
+        if predicted is not None:
             self.predicted_seconds += predicted
             self.ratio.observe(seconds / predicted)
 
