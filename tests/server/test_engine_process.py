@@ -115,6 +115,7 @@ def test_a_crash_in_native_code(tiny_model: Path, capfd: pytest.CaptureFixture[s
     with RunningEngine(tiny_model, command=faulty("crash", 5)) as engine:
         error = engine.run(end_of(engine, lambda: None))
     assert error.exit_status == -signal.SIGSEGV
+    assert (error.status, error.code) == (500, "engine_crashed")
     assert "SIGSEGV" in str(error)
     assert "faulty_run" in capfd.readouterr().err
 
@@ -142,13 +143,14 @@ def test_an_engine_that_hangs_is_seen_and_shows_where(
             while client.stalled_for() < 0.3:
                 await asyncio.sleep(0.01)
             assert await client.metrics(0.05) is None
-            client.abort_with_trace()
+            client.abort_with_trace("it hangs")
             with pytest.raises(EngineEndedError) as raised:
                 await all_chunks(submission)
             return raised.value
 
         error = engine.run(main())
     assert error.exit_status == -signal.SIGABRT
+    assert (str(error), error.code) == ("it hangs (SIGABRT)", "engine_hung")
     shown = capfd.readouterr().err
     assert "Fatal Python error: Aborted" in shown
     assert "faulty_run" in shown
@@ -161,7 +163,7 @@ def test_an_engine_that_was_stopped_shows_where_and_dies_too(
         pid = engine.client.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        engine.client.abort_with_trace()
+        engine.client.abort_with_trace("it was stopped")
         error = engine.run(asyncio.wait_for(engine.client.ended, 10))
     assert error.exit_status == -signal.SIGABRT
     assert "Current thread" in capfd.readouterr().err

@@ -64,6 +64,7 @@ class Job:
                 model=self.model,
                 texts=self.served.encoder.tokenizer,
                 system_fingerprint=self.served.system_fingerprint,
+                timeout=self.served.request_timeout,
             )
         return completion_response(
             self.request,
@@ -74,6 +75,7 @@ class Job:
             model=self.model,
             texts=self.served.encoder.tokenizer,
             system_fingerprint=self.served.system_fingerprint,
+            timeout=self.served.request_timeout,
         )
 
 

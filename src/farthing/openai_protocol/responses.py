@@ -28,12 +28,13 @@ def chat_response(
     model: str,
     texts: TokenTexts,
     system_fingerprint: str | None,
+    timeout: float | None = None,
 ) -> dict[str, Any]:
     """The body of ``chat.completion``. ``created``: seconds since 1970.
 
     Raises :class:`RequestError`: the request failed (500), or its time was over (504).
     """
-    _refuse_failed(output)
+    _refuse_failed(output, timeout)
     choices = []
     for answer in output.outputs:
         logprobs = None
@@ -79,6 +80,7 @@ def completion_response(
     model: str,
     texts: TokenTexts,
     system_fingerprint: str | None,
+    timeout: float | None = None,
 ) -> dict[str, Any]:
     """The body of ``text_completion``: the answers to each of ``prompts``, in their order.
 
@@ -86,7 +88,7 @@ def completion_response(
     """
     choices: list[dict[str, Any]] = []
     for prompt, output in zip(prompts, outputs, strict=True):
-        _refuse_failed(output)
+        _refuse_failed(output, timeout)
         for answer in output.outputs:
             choice = _completion_choice(request, prompt, output, answer, texts)
             choices.append({"index": len(choices), **choice})
@@ -126,23 +128,26 @@ def cached_tokens(output: RequestOutput) -> int:
     return output.metrics.cached_tokens
 
 
-def _refuse_failed(output: RequestOutput) -> None:
+def _refuse_failed(output: RequestOutput, timeout: float | None) -> None:
     if output.error is not None:
         if output.invalid_request:
             raise request_error(InvalidParameterError(output.error))
         raise generation_error(output.error)
     for answer in output.outputs:
-        if (failure := failure_of(answer.finish_reason)) is not None:
+        if (failure := failure_of(answer.finish_reason, timeout)) is not None:
             raise failure
 
 
-def failure_of(finish_reason: FinishReason | None) -> RequestError | None:
-    """The error of an answer that ended so; None if it is an answer."""
+def failure_of(
+    finish_reason: FinishReason | None, timeout: float | None = None
+) -> RequestError | None:
+    """The error of an answer that ended so, or None; ``timeout``: the seconds that it was given."""
     if finish_reason in ("stop", "length"):
         return None
     if finish_reason == "timeout":
+        given = "the time it was given" if timeout is None else f"{timeout:g} s (--request-timeout)"
         return RequestError(
-            "the time that the request was given is over",
+            f"the answer was not finished within {given}",
             status=504,
             type="server_error",
             code="timeout",

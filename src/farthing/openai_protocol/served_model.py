@@ -20,6 +20,7 @@ class ServedModel:
     encoder: PromptEncoder
     context_length: int  # tokens of one sequence
     system_fingerprint: str
+    request_timeout: float | None = None  # seconds that an answer may take
 
 
 def system_fingerprint(numerics: str, kv_cache_dtype: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from farthing.errors import FarthingError
+from farthing.openai_protocol.errors import RequestError
 from farthing.server.engine_child import ENGINE_COMMAND, EngineChild, describe_exit
 from farthing.server.engine_settings import EngineSettings
 from farthing.server.seam.framing import ServerSeam
@@ -34,17 +35,39 @@ from farthing.server.seam.messages import (
 )
 from farthing.server.submission import Submission
 
+CRASHED, HUNG, STOPPED = "engine_crashed", "engine_hung", "server_shutdown"
+"""Codes of the error that ends an answer with the engine."""
+
 LAST_WORDS_SECONDS = 5.0
 """For an engine that has failed, or does not talk any more, to end by itself."""
 
 _log = logging.getLogger(__name__)
 
 
-class EngineEndedError(FarthingError):
-    """The engine process is gone. ``exit_status``: negative for a signal, None if not known yet."""
+class EngineEndedError(RequestError):
+    """The engine process is gone, or is about to go: the error of those whose answers that ends.
 
-    def __init__(self, message: str, exit_status: int | None) -> None:
-        super().__init__(message)
+    ``exit_status``: negative for a signal, None if not known yet. Its ``code`` says whose doing it
+    was: ``engine_crashed`` its own, ``engine_hung`` the watchdog's, another that of who stopped it,
+    and then it is for a time (503).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        exit_status: int | None = None,
+        *,
+        code: str = CRASHED,
+        retry_after: float | None = None,
+    ) -> None:
+        temporary = retry_after is not None
+        super().__init__(
+            message,
+            status=503 if temporary else 500,
+            type="service_unavailable" if temporary else "server_error",
+            code=code,
+            retry_after=retry_after,
+        )
         self.message = message
         self.exit_status = exit_status
 
@@ -81,6 +104,7 @@ class EngineClient:
         self._exit_status: int | None = None
         self._failed: Failed | None = None
         self._stopping = False
+        self._hung: str | None = None  # what the watchdog says of it
         self._timers: list[asyncio.TimerHandle] = []
 
     @property
@@ -195,16 +219,16 @@ class EngineClient:
             return 0.0
         return time.monotonic() - max(self.last_turn, self._busy_since)
 
-    async def stop(self, patience: float) -> int:
+    async def stop(self, patience: float, why: EngineEndedError | None = None) -> int:
         """Ends the process: its exit status. Twice is once.
 
-        What is in flight gets an :class:`EngineEndedError`. An engine that is loading, or that has
-        not saved its prefix cache and ended within ``patience`` seconds, is killed.
+        What is in flight gets ``why``. An engine that is loading, or that has not saved its prefix
+        cache and ended within ``patience`` seconds, is killed.
         """
         if self._child is None:
             return 0
         self._stopping = True
-        self._end_submissions(EngineEndedError("the engine was stopped", self._exit_status))
+        self._end_submissions(why or EngineEndedError("the engine was stopped", code=STOPPED))
         if self.info is None:
             self._child.kill()
         else:
@@ -214,9 +238,13 @@ class EngineClient:
         await asyncio.wait((self.ended,), timeout=2 * LAST_WORDS_SECONDS)
         return -signal.SIGKILL if self._exit_status is None else self._exit_status
 
-    def abort_with_trace(self) -> None:
-        """Has the process write all its stacks to stderr and die, by SIGKILL if need be."""
+    def abort_with_trace(self, why: str) -> None:
+        """Has the process write all its stacks to stderr and die, by SIGKILL if need be.
+
+        ``why`` is told to those whose answers that ends.
+        """
         if self._child is not None:
+            self._hung = why
             self._child.abort()
             self._kill_later()
 
@@ -304,7 +332,8 @@ class EngineClient:
             return
         for timer in self._timers:
             timer.cancel()
-        error = EngineEndedError(self._why(self._exit_status), self._exit_status)
+        code = STOPPED if self._stopping else CRASHED if self._hung is None else HUNG
+        error = EngineEndedError(self._why(self._exit_status), self._exit_status, code=code)
         self.ended.set_result(error)
         self._end_submissions(error)
 
@@ -312,6 +341,8 @@ class EngineClient:
         if self._stopping and status in (0, -signal.SIGKILL):
             return "the engine was stopped"
         how = describe_exit(status)
+        if self._hung is not None:
+            return f"{self._hung} ({how})"
         if self._failed is not None:
             return f"the engine has failed ({how}): {self._failed.message}"
         if self._seam_problem is not None:

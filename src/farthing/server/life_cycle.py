@@ -9,6 +9,9 @@ from enum import Enum
 from farthing.openai_protocol.errors import RequestError
 
 LEAST_RETRY_SECONDS = 1.0
+RESTART_SECONDS = 5.0
+"""After which to look whether there is a server again where one has ended."""
+
 LOADING_RETRY_SECONDS = 5.0
 """When nothing is known yet of how long loading takes."""
 
@@ -83,4 +86,4 @@ class LifeCycle:
             return max(elapsed / loaded - elapsed, LEAST_RETRY_SECONDS)
         if self.phase is Phase.DRAINING:
             return max(self._drain_seconds - elapsed, LEAST_RETRY_SECONDS)
-        return LOADING_RETRY_SECONDS
+        return RESTART_SECONDS

@@ -70,6 +70,7 @@ class Service:
             texts.encoder,
             info.max_model_len,
             system_fingerprint(info.fingerprint, info.kv_cache_dtype),
+            self.request_timeout,
         )
         self.loaded_model = LoadedService(served, info, texts, admission)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from farthing.server.engine_child import describe_exit
-from farthing.server.engine_client import EngineClient
-from farthing.server.life_cycle import LifeCycle, Phase
+from farthing.server.engine_client import STOPPED, EngineClient, EngineEndedError
+from farthing.server.life_cycle import RESTART_SECONDS, LifeCycle, Phase
 
 EXIT_FAILED = 1  # the engine ended by itself
 EXIT_CUT_OFF = 3  # requests were still running when the time to finish them was over
@@ -87,7 +87,7 @@ class Shutdown:
         """Tells why, and waits for those who are told that their answers end here."""
         self._life.enter(Phase.FAILED)
         error = self._engine.ended.result()
-        _log.error("%s", error)
+        _log.error("%s", error.message)
         await self._until_answered(ANSWER_SECONDS)
         return EXIT_FAILED
 
@@ -107,7 +107,7 @@ class Shutdown:
             return await self._failed()
         if not drained and not self._second.is_set():
             _log.warning("%d requests were not finished: cut off", self._open_requests())
-        status = await self._saved()
+        status = await self._saved(self._why_cut_off())
         await self._until_answered(ANSWER_SECONDS)
         if self._second.is_set():
             return 128 + self._number
@@ -118,9 +118,22 @@ class Shutdown:
             return EXIT_FAILED
         return 0
 
-    async def _saved(self) -> int:
+    def _why_cut_off(self) -> EngineEndedError:
+        """What those are told whose answers are not finished."""
+        if self._second.is_set():
+            how, code = f"at once ({signal.Signals(self._number).name}, twice)", STOPPED
+        else:
+            how = f"after the {self._drain_seconds:g} s of --shutdown-timeout"
+            code = "drain_timeout"
+        return EngineEndedError(
+            f"the server was told to stop and ended this answer {how}",
+            code=code,
+            retry_after=RESTART_SECONDS,
+        )
+
+    async def _saved(self, why: EngineEndedError) -> int:
         """Stops the engine, which saves its prefix cache unless a second signal comes."""
-        stopping = asyncio.create_task(self._engine.stop(self._patience))
+        stopping = asyncio.create_task(self._engine.stop(self._patience, why))
         second = asyncio.create_task(self._second.wait())
         either: list[asyncio.Future[Any]] = [stopping, second]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

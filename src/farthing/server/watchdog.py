@@ -27,7 +27,9 @@ async def watch(engine: EngineClient, seconds: float) -> None:
             stalled = engine.stalled_for()
             if stalled > seconds:
                 _log.error("the engine has not ended a step for %.0f s: it is aborted", stalled)
-                engine.abort_with_trace()
+                engine.abort_with_trace(
+                    f"the engine ended no step for {seconds:g} s (--watchdog-timeout) and was ended"
+                )
                 return
             await asyncio.sleep(INTERVAL)
     finally:

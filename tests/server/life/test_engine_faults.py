@@ -18,7 +18,9 @@ SECONDS = 10.0
 BODIES = [asked(number, 200) for number in range(6)]
 
 
-def all_are_told(server: ServerProcess, crowd: Crowd, reason: str) -> None:
+def all_are_told(
+    server: ServerProcess, crowd: Crowd, reason: str, code: str = "engine_crashed"
+) -> None:
     """Asserts that each request ended once, with an error that says why, and the server with 1."""
     for body, response in zip(BODIES, crowd.responses(), strict=True):
         error = error_of(response)
@@ -29,6 +31,7 @@ def all_are_told(server: ServerProcess, crowd: Crowd, reason: str) -> None:
             # A stream may have begun, or not yet.
             assert response.status_code in ((200, 500) if body["stream"] else (500,))
             assert reason in error["message"]
+            assert error["code"] == code
     assert server.end() == 1
 
 
@@ -131,7 +134,8 @@ def test_an_engine_that_hangs(life_model: Path) -> None:
             assert server.status("/livez") == 200
             assert server.status("/metrics") == 200
             assert server.metric("farthing_healthy") == 0
-            all_are_told(server, crowd, "SIGABRT")
+            reason = "ended no step for 2.5 s (--watchdog-timeout) and was ended (SIGABRT)"
+            all_are_told(server, crowd, reason, "engine_hung")
         assert "the engine has not ended a step for" in server.log()
         assert "Fatal Python error: Aborted" in server.log()
         assert "faulty_run" in server.log()

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 import trustme
 
-from support.crowds import alone, asked
+from support.crowds import alone, asked, error_of
 from support.raw_http import RawClient, get
 from support.reachable import CHAT, COMPLETIONS
 from support.server_process import ServerProcess, serving, with_fault
@@ -118,7 +118,9 @@ def test_a_request_that_takes_too_long(life_model: Path) -> None:
         for stream in (False, True):
             response = server.post(COMPLETIONS, {**body, "stream": stream})
             assert response.status_code == (200 if stream else 504)
-            assert "timeout" in response.text
+            error = error_of(response)
+            assert error["code"] == "timeout"
+            assert "within 1.5 s (--request-timeout)" in error["message"]
         assert response.content.endswith(b"data: [DONE]\n\n")
         server.wait_idle()
 

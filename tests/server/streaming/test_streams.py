@@ -195,7 +195,7 @@ def test_an_engine_that_dies_ends_its_streams(served_model: Path) -> None:
         streams = [Streaming(server, CHAT, {**body, "seed": i}) for i in range(3)]
         for stream in streams:
             assert stream.piece()
-        server._loop.call_soon_threadsafe(server.service.engine.abort_with_trace)
+        server._loop.call_soon_threadsafe(server.service.engine.abort_with_trace, "a test")
         for stream in streams:
             raw = stream.rest()
             assert set(events_of(raw)[-1]) == {"error"}

@@ -84,7 +84,7 @@ class AnswerStream:
             return
         if chunk.metrics is not None and chunk.index == 0:
             self._cached_tokens += chunk.metrics.cached_tokens
-        self.failure = failure_of(reason)
+        self.failure = failure_of(reason, self._job.served.request_timeout)
         if self.failure is None:
             self._unfinished -= 1
             events.append(self._finish(choice, chunk))
