@@ -157,6 +157,29 @@ def test_what_cannot_be_is_refused_before_anything_is_fetched(
     assert len(result.stderr.strip().split("\n")) == 1
 
 
+@pytest.mark.parametrize("verb", ["run", "batch", "serve"])
+@pytest.mark.parametrize(
+    ("place", "reason"), [("file", "Not a directory"), ("file/in/it", "Not a directory")]
+)
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_fetched(
+    verb: str, place: str, reason: str, farthing: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("{}\n")
+    name = str(tmp_path / place)
+    arguments = {
+        "run": ("run", "smollm2-360m", TEXT),
+        "batch": ("batch", str(tmp_path / "file"), str(tmp_path / "answers")),
+        "serve": ("serve", "smollm2-360m", "--port", "0"),
+    }
+    result = farthing(*arguments[verb], "--prefix-cache", name)
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"farthing: error: prefix_cache='{name}' cannot be written: {reason}; it must name a "
+        "folder that takes files, or that can be made\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_the_folder_is_shown_in_the_help(farthing: CommandLine) -> None:
     for verb in ("run", "chat"):
         assert "--prefix-cache" in farthing(verb, "--help").stdout

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from farthing.engine import prefix_store
-from farthing.engine.prefix_store import save_prefix_cache
-from farthing.errors import FarthingError
+from farthing.engine.prefix_store import check_prefix_folder, save_prefix_cache
+from farthing.errors import FarthingError, InvalidParameterError
 from support.full_disk import files_of_at_most
 from support.prefix_caches import KEY, Cache, prompt
 
@@ -56,6 +56,36 @@ def test_what_is_saved_replaces_what_was(path: Path) -> None:
     assert save(path, cache_of(NEW)) == 8
     assert_holds(path, NEW)
     assert names(path.parent) == [".lock", "model.prefixes"]
+
+
+@pytest.mark.parametrize("place", [".", "kept", "to/be/made"])
+def test_asking_whether_a_folder_can_be_written_leaves_nothing(place: str, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    check_prefix_folder(tmp_path / place, caches=True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("file", "Not a directory"),
+        ("file/below", "Not a directory"),
+        ("dangling", "No such file or directory"),
+        ("circle/below", "Too many levels of symbolic links"),
+        ("n" * 300, "File name too long"),
+        ("/proc/kept", "No such file or directory"),  # refuses root, too
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_refused(
+    place: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "circle").symlink_to("circle")
+    folder = tmp_path / place
+    with pytest.raises(InvalidParameterError) as caught:
+        check_prefix_folder(folder, caches=True)
+    assert str(caught.value).startswith(f"prefix_cache='{folder}' cannot be written: {reason}; it")
 
 
 def test_folder_and_files_are_for_their_owner_alone(path: Path) -> None:

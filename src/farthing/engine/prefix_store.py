@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from os import PathLike
@@ -30,7 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 def check_prefix_folder(folder: str | PathLike[str] | None, *, caches: bool) -> None:
-    """Raises :class:`InvalidParameterError` for what names no folder, or if nothing is cached."""
+    """Whether a prefix cache could be saved to ``folder``; nothing is left there.
+
+    Raises :class:`InvalidParameterError` for what names no folder or one that cannot be written or
+    made, and if nothing is cached.
+    """
     if folder is None:
         return
     name = os.fspath(folder)
@@ -41,6 +46,25 @@ def check_prefix_folder(folder: str | PathLike[str] | None, *, caches: bool) -> 
             f"prefix_cache={name!r}: there is no prefix cache without use_cache, "
             "enable_prefix_caching and kv='paged'"
         )
+    try:
+        with tempfile.TemporaryFile(dir=_nearest(Path(name))):  # permissions alone do not tell
+            pass
+    except OSError as error:
+        reason = why_full(error) or error.strerror or str(error)
+        raise InvalidParameterError(
+            f"prefix_cache={name!r} cannot be written: {reason}; it must name a folder that takes "
+            "files, or that can be made"
+        ) from None
+
+
+def _nearest(folder: Path) -> Path:
+    """``folder``, or the one above it in which it, or one on the way to it, can be made."""
+    while True:
+        try:
+            folder.lstat()
+            return folder
+        except FileNotFoundError:
+            folder = folder.parent
 
 
 class PrefixStore:
