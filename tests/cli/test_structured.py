@@ -48,6 +48,9 @@ def test_the_other_forms(run, tmp_path: Path) -> None:  # type: ignore[no-untype
     file = tmp_path / "sum.lark"
     file.write_text('start: N "+" N\nN: /[0-9]{1,2}/\n')
     assert re.fullmatch(r"\d\d?\+\d\d?", run("--grammar", str(file)))
+    file = tmp_path / "sum.gbnf"
+    file.write_text('# a sum\nroot ::= number "+" number\nnumber ::= [0-9]{1,2}\n')
+    assert re.fullmatch(r"\d\d?\+\d\d?", run("--grammar", str(file)))
     assert run("--json-object").startswith("{")
 
 
@@ -63,7 +66,7 @@ def test_the_form_stands_beside_the_json_of_the_command(run) -> None:  # type: i
         (("--json-schema", "{"), "not JSON"),
         (("--json-schema", '{"frobnicate": 1}'), '"frobnicate" is unknown'),
         (("--json-schema", "no/such/file.json"), "no/such/file.json"),
-        (("--regex", "a(b"), "unclosed group"),
+        (("--regex", "a(b"), "--regex: regular expression /a(b/ has an unclosed group"),
         (("--choice", ""), "none of them empty"),
         (("--grammar", "no/such/file.lark"), "no/such/file.lark"),
         (("--grammar", "."), "cannot be read"),

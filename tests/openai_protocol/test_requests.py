@@ -123,6 +123,9 @@ def test_a_negative_seed_is_one_of_its_own() -> None:
         ({"guided_regex": "a+"}, {"regex": "a+"}),
         ({"guided_choice": ["a"]}, {"choice": ["a"]}),
         ({"guided_grammar": 'start: "a"'}, {"grammar": 'start: "a"'}),
+        ({"guided_grammar": 'root ::= "a"'}, {"grammar": 'root ::= "a"'}),
+        ({"grammar": 'root ::= "a"'}, {"grammar": 'root ::= "a"'}),
+        ({"grammar": ""}, None),
         ({"response_format": {"type": "text"}, "guided_regex": "a"}, {"regex": "a"}),
     ],
 )

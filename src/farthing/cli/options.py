@@ -166,7 +166,7 @@ Grammar = Annotated[
     typer.Option(
         "--grammar",
         metavar="FILE",
-        help="Answer with a text of the Lark grammar in this file.",
+        help="Answer with a text of the Lark or GBNF grammar in this file.",
         show_default=False,
     ),
 ]

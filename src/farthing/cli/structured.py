@@ -50,6 +50,7 @@ class AnswerForm:
             regex=self.regex,
             choice=list(self.choice) or None,
             grammar=None if self.grammar is None else _read("--grammar", self.grammar),
+            called=asked[0],
         )
 
 

@@ -1,7 +1,8 @@
-"""The form an answer is asked to have, in the three ways in which clients ask."""
+"""The form an answer is asked to have, in the ways in which clients ask."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -66,20 +67,26 @@ class StructuredOutputs(Strict):
 def answer_form(
     response_format: ResponseFormat | None,
     structured_outputs: StructuredOutputs | None,
-    guided: dict[str, Any],
+    others: Mapping[str, tuple[str, Any]],
 ) -> StructuredOutputsParams | None:
     """The one form that is asked; None for any text.
 
-    ``guided``: what vLLM's former ``guided_*`` fields have, by the names of
-    :class:`StructuredOutputs`. Raises :class:`RequestError` for two forms and
-    :class:`InvalidParameterError` for one that is not understood or too complex.
+    ``others``: what other servers' fields have, each with what :class:`StructuredOutputs` calls
+    it; None is nothing. Errors name the field that was sent. Raises :class:`RequestError` for two
+    forms and :class:`InvalidParameterError` for one that is not understood or too complex.
     """
     forms = {
         "response_format": response_format and response_format.form(),
         "structured_outputs": structured_outputs and structured_outputs.form(),
-        "guided_*": {kind: value for kind, value in guided.items() if value is not None},
+        **{name: {kind: value} for name, (kind, value) in others.items() if value is not None},
     }
-    asked = [name for name, form in forms.items() if form]
+    asked = {name: form for name, form in forms.items() if form}
     if len(asked) > 1:
-        raise RequestError(f"{' and '.join(asked)}: only one of them can be given", param=asked[1])
-    return StructuredOutputsParams(**(forms[asked[0]] or {})) if asked else None
+        raise RequestError(
+            f"{' and '.join(asked)}: only one of them can be given", param=[*asked][1]
+        )
+    for name, form in asked.items():
+        given = [kind for kind, value in form.items() if value is not None]
+        inside = name == "structured_outputs" and len(given) == 1
+        return StructuredOutputsParams(**form, called=f"{name}.{given[0]}" if inside else name)
+    return None

@@ -119,5 +119,5 @@ def _cut(text: str) -> str:
 
 def _parameter(message: str) -> str | None:
     """The parameter that a message of ours begins with."""
-    found = re.match(r"[a-z][a-z_]*(?=[\s=:.\[])", message)
+    found = re.match(r"[a-z][a-z_]*(?:\.[a-z_]+)*(?=[\s=:\[])", message)
     return found[0] if found else None

@@ -27,7 +27,6 @@ _NOT_SERVED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("chat_template_kwargs", ({},)),  # of conversations, which have them as fields, as tools
     ("function_call", ("none",)),
     ("functions", ([],)),
-    ("grammar", ("",)),  # in llama.cpp's language; structured_outputs takes another
     ("audio", ()),
     ("json_schema", ()),
     ("kv_transfer_params", ()),
@@ -121,6 +120,7 @@ class SamplingFields(Strict):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
+    grammar: str | None = None
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
@@ -139,16 +139,18 @@ class SamplingFields(Strict):
                 param="prompt_logprobs",
             )
         given = {name: getattr(self, name) for name in _PASSED_ON}
-        guided = {
-            kind: getattr(self, f"guided_{kind}") for kind in ("json", "regex", "choice", "grammar")
+        forms: dict[str, tuple[str, Any]] = {
+            f"guided_{kind}": (kind, getattr(self, f"guided_{kind}"))
+            for kind in ("json", "regex", "choice", "grammar")
         }
+        forms["grammar"] = ("grammar", self.grammar or None)  # llama-server's; "" is none
         return SamplingParams(
             **{name: value for name, value in given.items() if value is not None},
             max_tokens=max_tokens,
             logprobs=logprobs,
             seed=None if self.seed is None else self.seed % 2**64,
             logit_bias=None if self.logit_bias is None else _by_id(self.logit_bias),
-            structured_outputs=answer_form(self.response_format, self.structured_outputs, guided),
+            structured_outputs=answer_form(self.response_format, self.structured_outputs, forms),
         )
 
     def _refuse_what_is_not_served(self) -> None:

@@ -219,6 +219,24 @@ TOO_COMPLEX: dict[str, tuple[str, Any]] = {
     "long repeats": ("grammar", f'start: x{{999}}\nx: "{"ab" * 120}"'),
     "long texts": ("grammar", "start: x{99}\nx: T\nT: /(ab){4000}/"),
     "10^9 repeats of a rule": ("grammar", 'start: a{1000000000}\na: "a"'),
+    "60,000 brackets of GBNF": ("grammar", "root ::= " + "(" * 60_000),
+    "33 brackets of GBNF": ("grammar", f'root ::= {"(" * 33}"a"{")" * 33}'),
+    "5,000 rules of GBNF": (
+        "grammar",
+        "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}\n" for i in range(5_000)) + 'r5000 ::= "a"',
+    ),
+    "70,000 bytes of GBNF": ("grammar", 'root ::= "a"' + " " * 70_000),
+    "10,000 options of GBNF": ("grammar", 'root ::= "b"' + ' | "a"' * 10_500),
+    "12,000 sets of GBNF": ("grammar", "root ::= " + "[a-z]" * 12_000 + " root"),
+    "repeats of repeats in GBNF": ("grammar", 'root ::= (("a"{1000}){1000}){1000}'),
+    "2^200 by rules of GBNF": (
+        "grammar",
+        "root ::= r0\n"
+        + "".join(f"r{i} ::= r{i + 1} r{i + 1}\n" for i in range(200))
+        + 'r200 ::= "a"',
+    ),
+    "a long text of GBNF": ("grammar", f'root ::= "{"a" * 257}"'),
+    "10^9 repeats of GBNF": ("grammar", 'root ::= "a"{0,1000000000}'),
 }
 
 
@@ -325,6 +343,16 @@ AT_THE_LIMIT: dict[str, tuple[str, Any]] = {
     "a letter too many": ("grammar", 'start: "x" /a+/ "a"+'),
     "a terminal that goes on": ("grammar", 'start: T "a"\nT: "b" ("a"+ | A "baaaa")\nA: /a[ax]/'),
     "rules of nothing": ("grammar", 'start: e* "a"\ne: e e | ""'),
+    "32 brackets of GBNF": ("grammar", f'root ::= {"(" * 31}"a"{")" * 31} root?'),
+    "190 rules of GBNF": (
+        "grammar",
+        "root ::= r0\n"
+        + "".join(f'r{i} ::= r{i + 1} "b"\n' for i in range(190))
+        + 'r190 ::= "a" root?',
+    ),
+    "an ambiguous rule of GBNF": ("grammar", 'root ::= root root | root root root | "a" | "ab"'),
+    "9,000 characters of GBNF": ("grammar", 'root ::= ("ab" [a-z]){0,1800} "b"'),
+    "5,000 options of GBNF": ("grammar", 'root ::= "b" root' + ' | "a"' * 5_000),
     "to the right for ever": ("grammar", 'start: "a" start'),
     "for ever in long steps": ("grammar", f'start: "{"ab" * 120}" start'),
     "48,000 characters that must be": ("grammar", f'start: x{{199}}\nx: "{"ab" * 120}"'),

@@ -66,7 +66,7 @@ BAD: dict[str, tuple[Sent, int, str | None]] = {
                 "properties": {f"p{i}": {"anyOf": [{"type": "string"}] * 64} for i in range(900)},
             }
         ),
-        *(400, "structured_outputs"),
+        *(400, "guided_json"),
     ),
     "S2 top_p": (chat(top_p=0), 400, "top_p"),
     "S2 top_k": (chat(top_k=2**40), 400, "top_k"),
@@ -126,21 +126,26 @@ BAD: dict[str, tuple[Sent, int, str | None]] = {
         chat(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]),
         *(400, "messages[0].content[0].type"),
     ),
-    "G1 schema": (chat(guided_json={"type": "x"}), 400, "structured_outputs"),
-    "G1 keyword": (chat(guided_json={"type": "object", LONG: 1}), 400, "structured_outputs"),
+    "G1 schema": (chat(guided_json={"type": "x"}), 400, "guided_json"),
+    "G1 keyword": (chat(guided_json={"type": "object", LONG: 1}), 400, "guided_json"),
     "G1 guided": (chat(guided_xml="a"), 400, "guided_xml"),
-    "G3 parentheses": (chat(guided_regex="(" * 60_000), 400, "structured_outputs"),
+    "G3 parentheses": (chat(guided_regex="(" * 60_000), 400, "guided_regex"),
+    "G3 GBNF": (chat(grammar="root ::= " + "(" * 60_000), 400, "grammar"),
+    "G5 a long string of a response_format": (
+        chat(response_format={"type": "json_object", "schema": {"enum": [LONG * 40]}}),
+        *(400, "response_format"),
+    ),
     "G3 rules": (
         chat(guided_grammar="start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(5000))),
-        *(400, "structured_outputs"),
+        *(400, "guided_grammar"),
     ),
     "G5 items": (
         chat(guided_json={"type": "array", "maxItems": 10**9, "minItems": 10**9}),
-        *(400, "structured_outputs"),
+        *(400, "guided_json"),
     ),
     "G5 enum": (
         chat(guided_json={"enum": [f"{i:06}" for i in range(10**6 // 4)]}),
-        *(400, "structured_outputs"),
+        *(400, "guided_json"),
     ),
     "nothing left": (
         completion(allowed_token_ids=[5], logit_bias={"5": -100}, guided_choice=["farthing"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from pathlib import Path
@@ -84,10 +85,29 @@ def test_the_form_of_an_answer_is_kept_to(served: Served) -> None:
         {"guided_choice": choices},
         {"structured_outputs": {"choice": choices}},
         {"structured_outputs": {"regex": "farthing|ha'penny"}},
+        {"structured_outputs": {"grammar": 'root ::= "farthing" | half\nhalf ::= "ha\'penny"'}},
+        {"guided_grammar": 'root ::= [fh] "a" ("rthing" | "\'penny")'},
+        {"grammar": 'root ::= "farthing" | "ha\'penny"'},
+        {"grammar": 'start: "farthing" | "ha\'penny"'},
     ):
         body = served.answer(CHAT, {"messages": USER, "max_tokens": 60, "seed": 3, **fields})
         assert body["choices"][0]["message"]["content"] in choices
         assert body["choices"][0]["finish_reason"] == "stop"
+
+
+def test_gbnf_that_leads_back_to_itself_is_kept_to(served: Served) -> None:
+    grammar = 'root ::= "[" [1-9] [0-9]{0,2} ("," root)? "]"'
+    fields = {"prompt": "List:", "max_tokens": 200, "grammar": grammar, "temperature": 1.5}
+    texts = set()
+    for seed in range(4):
+        choice = served.answer(COMPLETIONS, {**fields, "seed": seed})["choices"][0]
+        assert choice["finish_reason"] == "stop"
+        texts.add(choice["text"])
+        inner = json.loads(choice["text"])
+        while isinstance(inner, list):
+            assert 1 <= inner[0] <= 999
+            inner = inner[1] if len(inner) == 2 else None
+    assert len(texts) > 1
 
 
 def test_the_fingerprint_says_which_bits_to_expect(served: Served) -> None:

@@ -42,7 +42,7 @@ class GrammarCompiler:
             prepared.tokenizer, params.translated(), log_level=0, limits=limits(params.kind)
         )
         if compiled.is_error():
-            raise InvalidParameterError(f"structured_outputs: {one_line(compiled.get_error())}")
+            raise InvalidParameterError(f"{params.called}: {one_line(compiled.get_error())}")
         vocabulary = self._vocabulary
         matcher = GrammarMatcher(
             compiled,

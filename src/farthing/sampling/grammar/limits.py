@@ -7,7 +7,7 @@ What llguidance cannot bound by itself (time, memory, its own stack) is bounded 
 from __future__ import annotations
 
 MAX_SOURCE_BYTES = 64 << 10
-"""A schema, a Lark grammar, or all choices together, as UTF-8."""
+"""A schema, a grammar, or all choices together, as UTF-8."""
 
 MAX_DEPTH = 32
 """Schemas inside schemas, values inside values, brackets of an expression."""
@@ -49,10 +49,10 @@ MAX_MULTIPLE = 10_000
 """The digits of every ``multipleOf`` as a whole number, 25 for 0.25, summed over the schema."""
 
 MAX_LARK_DEFINITIONS = 250
-"""Rules and terminals."""
+"""Rules and terminals; rules of GBNF."""
 
 MAX_LARK_NESTING = 400
 """Definitions and the deepest brackets of each, summed: no way through a grammar is longer."""
 
 MAX_LARK_LITERAL_BYTES = 256
-"""One string of a Lark grammar."""
+"""One string of a Lark or GBNF grammar."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from farthing.errors import InvalidParameterError
 from farthing.sampling.grammar.translation import Kind, source_of, translate
 
+NAME = "structured_outputs"
+
+_NAMED = re.compile(rf"\A{NAME}(?:\.\w+)?")
 _KINDS: tuple[Kind, ...] = ("json", "regex", "choice", "grammar", "json_object")
 
 
@@ -22,9 +27,12 @@ class StructuredOutputsParams:
     - ``regex``: an expression that the whole answer matches, in the syntax Python and Rust share,
       without look-around; ``\d``, ``\w`` and ``\s`` are ASCII.
     - ``choice``: strings, one of which is the answer.
-    - ``grammar``: a Lark grammar that begins at ``start``.
+    - ``grammar``: a Lark grammar that begins at ``start``, or a GBNF grammar (``::=``) that begins
+      at ``root``.
 
     Between JSON tokens stands nothing, one space, or a line break with up to 32 spaces.
+
+    ``called``: what errors call it, where whoever asked knows it by another name.
 
     Raises :class:`InvalidParameterError` for a grammar that is not understood, cannot be satisfied
     or is too complex.
@@ -35,10 +43,26 @@ class StructuredOutputsParams:
     choice: Sequence[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    called: str = field(default=NAME, repr=False, compare=False, kw_only=True)
     kind: Kind = field(init=False, repr=False)
     source: str = field(init=False, repr=False)  # what was given, as one text
 
     def __post_init__(self) -> None:
+        with self.blamed():
+            self._check()
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Errors that begin with ``structured_outputs`` begin with what this one is called."""
+        try:
+            yield
+        except InvalidParameterError as error:
+            if self.called == NAME:
+                raise
+            told = _NAMED.sub(lambda _: self.called, str(error), count=1)
+            raise InvalidParameterError(told) from None
+
+    def _check(self) -> None:
         if self.json_object not in (None, False, True):
             raise InvalidParameterError(
                 f"structured_outputs.json_object={self.json_object!r} must be True or False"

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from farthing.errors import InvalidParameterError
+from farthing.sampling.grammar.gbnf import is_gbnf
+from farthing.sampling.grammar.gbnf_to_lark import gbnf_to_lark
 from farthing.sampling.grammar.json_schema import check_schema
 from farthing.sampling.grammar.lark import check_lark
 from farthing.sampling.grammar.limits import MAX_LITERAL_BYTES, MAX_SOURCE_BYTES
@@ -45,6 +48,8 @@ _NOT_AHEAD = '\n%llguidance {"no_forcing": true}\n'
 In grammars of other kinds a terminal that must go on for ever cannot be written.
 """
 
+_FROM_GBNF = "// from GBNF\n"
+
 _MAX_MESSAGE = 240
 
 
@@ -75,7 +80,7 @@ def translate(kind: Kind, source: str) -> str:
     Raises :class:`InvalidParameterError`: too complex, not understood, or no text satisfies it.
     """
     grammar = _TRANSLATIONS[kind](source)
-    _try_out(kind, grammar)
+    _try_out("GBNF grammar" if source.startswith(_FROM_GBNF) else _NAMES[kind], kind, grammar)
     return grammar
 
 
@@ -94,9 +99,23 @@ def source_of(kind: Kind, value: Any) -> str:
         )
     if kind == "regex":
         check_regex(value, "regular expression")
-    else:
+        return value
+    if not is_gbnf(value):
         check_lark(value)
-    return value
+        return value
+    with _as_gbnf():
+        lark = _FROM_GBNF + gbnf_to_lark(value)
+        check_lark(lark)
+    return lark
+
+
+@contextmanager
+def _as_gbnf() -> Iterator[None]:
+    """Errors name the language that was given."""
+    try:
+        yield
+    except InvalidParameterError as error:
+        raise InvalidParameterError(str(error).replace("Lark grammar", "GBNF grammar", 1)) from None
 
 
 def _check_choice(value: Any) -> list[str]:
@@ -173,7 +192,7 @@ def _grammar(part: dict[str, Any]) -> str:
     return json.dumps({"grammars": [part]}, ensure_ascii=False)
 
 
-def _try_out(kind: Kind, grammar: str) -> None:
+def _try_out(name: str, kind: Kind, grammar: str) -> None:
     """Compiles for a vocabulary of the 256 bytes and asks which may come first."""
     import llguidance
 
@@ -181,9 +200,7 @@ def _try_out(kind: Kind, grammar: str) -> None:
     if not matcher.is_error():
         matcher.compute_bitmask()
     if matcher.is_error():
-        raise InvalidParameterError(
-            f"structured_outputs: {_NAMES[kind]}: {one_line(matcher.get_error())}"
-        )
+        raise InvalidParameterError(f"structured_outputs: {name}: {one_line(matcher.get_error())}")
 
 
 @functools.cache

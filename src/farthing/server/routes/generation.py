@@ -40,7 +40,7 @@ MOST_QUICK_BYTES = 2048
 
 # Grammars and variables of the template; an escape could be in the name of a field.
 _SLOW_FIELDS = re.compile(
-    rb"guided_|structured_outputs|response_format|chat_template|documents|\\u"
+    rb"guided_|structured_outputs|response_format|grammar|chat_template|documents|\\u"
 )
 
 
