@@ -99,12 +99,16 @@ def serve(
     rules: AccessRules | None = None,
     limits: HttpLimits | None = None,
     queue: QueueLimits | None = None,
+    command: Sequence[str] | None = None,
     load: bool = True,
     engine: dict[str, Any] | None = None,
     listeners: Sequence[Listener] = (),
     **settings: Any,
 ) -> Iterator[Served]:
-    """Serves ``model`` until the block ends; ``load`` False: it says that it is loading."""
+    """Serves ``model`` until the block ends; ``load`` False: it says that it is loading.
+
+    ``command`` is another program to run as the engine.
+    """
     options = {"num_threads": 1, "max_num_seqs": 8, "measure_bandwidth": False, **(engine or {})}
     if queue is not None:
         settings["max_num_queued_reqs"] = queue.max_requests
@@ -122,7 +126,7 @@ def serve(
 
     async def main() -> None:
         records = Records()
-        server = Server(asked, lambda: 0, listeners=[records, *listeners])
+        server = Server(asked, lambda: 0, command, listeners=[records, *listeners])
         http = HttpServer(server.app, server.protocol)
         try:
             if load:

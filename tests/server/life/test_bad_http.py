@@ -101,7 +101,7 @@ SLOW: dict[str, tuple[bytes, bytes, int | None]] = {
 
 
 def test_what_is_too_slow(server: ServerProcess) -> None:
-    with control_stream(server, max_tokens=1500), ThreadPoolExecutor(len(SLOW)) as pool:
+    with control_stream(server), ThreadPoolExecutor(len(SLOW)) as pool:
         waiting = {
             kind: pool.submit(trickle, server, begun, piece)
             for kind, (begun, piece, _) in SLOW.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,27 @@ import pytest
 
 from farthing.server.service import ENCODING_THREADS
 from support.control_stream import control_stream
+from support.engine_process import faulty
 from support.reachable import CHAT, COMPLETIONS, Streaming, hang_up, send_request
 from support.served import Served, serve
 
+SLOW = faulty("slow", 10)  # so that nothing has ended before its client leaves
+TOKENS = 20  # of the streams beside
 LONG = {"prompt": "One penny", "max_tokens": 240, "ignore_eos": True, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def slow_server(served_model: Path) -> Iterator[Served]:
+    with serve(served_model, command=SLOW) as server:
+        yield server
+
+
+@pytest.fixture
+def slow(slow_server: Served) -> Iterator[Served]:
+    """A server whose steps take their time, idle before and after the test."""
+    slow_server.records.all.clear()
+    yield slow_server
+    slow_server.wait_idle()
 
 
 def left(served: Served, count: int) -> None:
@@ -26,28 +42,29 @@ def left(served: Served, count: int) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("fields", [{}, {"n": 3}, {"prompt": ["One", "Two", "Three"]}])
-def test_while_its_answer_is_made(served: Served, stream: bool, fields: dict[str, Any]) -> None:
-    with control_stream(served):
+def test_while_its_answer_is_made(slow: Served, stream: bool, fields: dict[str, Any]) -> None:
+    numbers = slow.service.model().admission.numbers
+    with control_stream(slow, TOKENS):
         prompts = len(fields["prompt"]) if "prompt" in fields else 1
         connection = send_request(
-            served, COMPLETIONS, json.dumps({**LONG, "stream": stream, **fields}).encode()
+            slow, COMPLETIONS, json.dumps({**LONG, "stream": stream, **fields}).encode()
         )
-        served.wait(lambda: served.service.engine.in_flight == 1 + prompts)
-        time.sleep(0.02)
+        slow.wait(lambda: slow.service.engine.in_flight == 1 + prompts)
+        slow.wait(lambda: numbers.waiting_requests == 0)
         hang_up(connection)
-        served.wait(lambda: served.service.engine.in_flight <= 1)
-        left(served, 1)
+        slow.wait(lambda: slow.service.engine.in_flight <= 1)
+        left(slow, 1)
 
 
-def test_in_the_middle_of_a_stream(served: Served) -> None:
-    with control_stream(served):
-        streams = [Streaming(served, CHAT, chat_body(i)) for i in range(3)]
+def test_in_the_middle_of_a_stream(slow: Served) -> None:
+    with control_stream(slow, TOKENS):
+        streams = [Streaming(slow, CHAT, chat_body(i)) for i in range(3)]
         for stream in streams:
             assert stream.piece()
             stream.leave()
-        served.wait(lambda: served.service.engine.in_flight <= 1)
-        left(served, 3)
-    assert all(record.status == 200 for record in served.records.all)
+        slow.wait(lambda: slow.service.engine.in_flight <= 1)
+        left(slow, 3)
+    assert all(record.status == 200 for record in slow.records.all)
 
 
 def chat_body(seed: int) -> dict[str, Any]:
@@ -62,14 +79,14 @@ def chat_body(seed: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def narrow(served_model: Path) -> Iterator[Served]:
     """A server that runs one sequence at a time."""
-    with serve(served_model, engine={"max_num_seqs": 1}) as server:
+    with serve(served_model, command=SLOW, engine={"max_num_seqs": 1}) as server:
         yield server
 
 
 def test_while_it_is_queued(narrow: Served) -> None:
     """X2: what runs is untouched, and the places in the queue are free."""
     admission = narrow.service.model().admission
-    with control_stream(narrow):
+    with control_stream(narrow, 60):
         queued = [
             send_request(narrow, COMPLETIONS, json.dumps({**LONG, "stream": s}).encode())
             for s in (False, True, False)
@@ -86,7 +103,7 @@ def test_while_it_is_queued(narrow: Served) -> None:
 def test_before_its_body_has_come(served: Served) -> None:
     with control_stream(served):
         connection = send_request(served, CHAT, b'{"messages": ', length=1000)
-        time.sleep(0.05)
+        served.wait(lambda: served.service.observation.load == 2)
         hang_up(connection)
         left(served, 1)
 
