@@ -6,13 +6,13 @@ import contextlib
 import socket
 import ssl
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 import trustme
 
-from support.crowds import alone, asked, error_of
+from support.control_stream import control_stream
+from support.crowds import Crowd, alone, asked, error_of
 from support.raw_http import RawClient, get
 from support.reachable import CHAT, COMPLETIONS
 from support.server_process import ServerProcess, serving, with_fault
@@ -20,6 +20,7 @@ from support.server_process import ServerProcess, serving, with_fault
 ASKED = {"prompt": "a", "max_tokens": 3, "ignore_eos": True}
 USER = [{"role": "user", "content": "xyzzy-my-diary"}]
 FROM_FILE, FROM_OUTSIDE, WRONG = "sk-plugh-file", "sk-plugh-outside", "sk-plugh-wrong"
+BAD_KEYS = [("\xe9", 401), ("k" * (1 << 20), 431), (FROM_FILE[:-1], 401), ("", 401)]
 
 
 def test_https(life_model: Path, tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_https(life_model: Path, tmp_path: Path) -> None:
         assert server.url.startswith("https://")
         bodies = [asked(number, 20) for number in range(4)]
         assert alone(server, bodies) == alone(server, bodies)
-        assert f"at {server.url}/v1:" in server.entries("farthing.server")[0]["message"]
+        assert f"at {server.url}/v1:" in server.ready_line()["message"]
         with pytest.raises(httpx2.TransportError):
             httpx2.get(f"http://127.0.0.1:{server.address[1]}/health", trust_env=False)
         with socket.create_connection(server.address) as plain:  # never shakes hands
@@ -48,9 +49,11 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-def test_keys_are_asked_for_and_are_nowhere(life_model: Path, tmp_path: Path) -> None:
+def test_keys_are_asked_for_and_neither_they_nor_prompts_are_anywhere(
+    life_model: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "keys"
-    file.write_text(f"{FROM_FILE} name=alice max_concurrent_requests=1\n")
+    file.write_text(f"{FROM_FILE} name=alice max_concurrent_requests=2\n")
     file.chmod(0o600)
     given = {"FARTHING_API_KEY": FROM_OUTSIDE}
     options = ("--api-key-file", str(file), "--log-level", "debug", "--enable-log-requests")
@@ -60,20 +63,17 @@ def test_keys_are_asked_for_and_are_nowhere(life_model: Path, tmp_path: Path) ->
             for key in (FROM_FILE, FROM_OUTSIDE, WRONG)
         }
         assert statuses == {FROM_FILE: 200, FROM_OUTSIDE: 200, WRONG: 401}
-        for wrong, status in (
-            ("\xe9", 401),
-            ("k" * (1 << 20), 431),
-            (FROM_FILE[:-1], 401),
-            ("", 401),
-        ):
-            raw = get("/v1/models", f"Authorization: Bearer {wrong}")
-            with RawClient(server.address[1]) as client:
-                with contextlib.suppress(ConnectionError):  # it may close before all is sent
-                    client.send(raw)
-                assert client.response().status == status
-        assert httpx2.get(f"{server.url}/health").status_code == 200
+        with control_stream(server):  # H9
+            for wrong, status in BAD_KEYS:
+                raw = get("/v1/models", f"Authorization: Bearer {wrong}")
+                with RawClient(server.address[1]) as client:
+                    with contextlib.suppress(ConnectionError):  # it may close before all is sent
+                        client.send(raw)
+                    assert client.response().status == status
+                assert httpx2.get(f"{server.url}/health").status_code == 200
         assert httpx2.get(f"{server.url}/debug/invariants").status_code == 401
         assert server.answer(COMPLETIONS, ASKED)["usage"]["completion_tokens"] == 3
+        ask_for_a_diary(server)
         shown = [
             server.client.get("/server_info").text,
             server.client.get("/metrics").text,
@@ -84,10 +84,11 @@ def test_keys_are_asked_for_and_are_nowhere(life_model: Path, tmp_path: Path) ->
         ]
         for text in shown:
             assert "plugh" not in text
+            assert "xyzzy" not in text
         for key in (FROM_FILE, FROM_OUTSIDE):
             assert key not in str(server.engine().environ())
-        (line,) = server.entries("farthing.requests")
-        assert line["key_name"] == "alice"
+        lines = server.entries("farthing.requests")
+        assert {line["key_name"] for line in lines} == {"alice"}
 
 
 def test_a_file_of_flags_and_the_environment(life_model: Path, tmp_path: Path) -> None:
@@ -114,26 +115,29 @@ def test_a_file_of_flags_and_the_environment(life_model: Path, tmp_path: Path) -
 def test_a_request_that_takes_too_long(life_model: Path) -> None:
     slow = with_fault("slow", 10)
     with serving(life_model, "--request-timeout", "1.5", command=slow) as server:
-        body = asked(1, 1900)
-        for stream in (False, True):
-            response = server.post(COMPLETIONS, {**body, "stream": stream})
-            assert response.status_code == (200 if stream else 504)
+        with Crowd(server, [asked(1, 1900), asked(2, 1900)]) as crowd:
+            responses = crowd.responses()
+        assert [response.status_code for response in responses] == [504, 200]
+        for response in responses:
             error = error_of(response)
             assert error["code"] == "timeout"
             assert "within 1.5 s (--request-timeout)" in error["message"]
-        assert response.content.endswith(b"data: [DONE]\n\n")
         server.wait_idle()
 
 
-def asked_of(server: ServerProcess) -> list[dict[str, Any]]:
-    """Lines of the access log that are no probe's."""
-    return [line for line in server.entries("farthing.access") if line["path"] == CHAT]
+def ask_for_a_diary(server: ServerProcess) -> None:
+    """Asks something private, right and wrong, and waits for both to be in the access log."""
+    server.answer(CHAT, {"messages": USER, "max_tokens": 2})
+    server.post(CHAT, {"messages": USER, "temperature": -1})
+    logged = {200, 400}
+    server.wait(
+        lambda: (
+            logged == {e["status"] for e in server.entries("farthing.access") if e["path"] == CHAT}
+        )
+    )
 
 
-def test_prompts_are_logged_only_when_asked_for(life_model: Path) -> None:
-    for flags in ((), ("--log-prompts",)):
-        with serving(life_model, "--log-level", "debug", *flags) as server:
-            server.answer(CHAT, {"messages": USER, "max_tokens": 2})
-            server.post(CHAT, {"messages": USER, "temperature": -1})
-            server.wait(lambda: len(asked_of(server)) == 2)
-            assert ("xyzzy" in server.log()) == bool(flags)
+def test_prompts_are_logged_when_asked_for(life_model: Path) -> None:
+    with serving(life_model, "--log-prompts") as server:
+        ask_for_a_diary(server)
+        assert "xyzzy" in server.log()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.command_line import CommandLine
 from support.reachable import CHAT, COMPLETIONS
 from support.server_process import ServerProcess, serving, with_fault
 
@@ -33,14 +34,26 @@ def test_it_says_that_it_loads_and_when_it_is_ready(life_model: Path, tmp_path: 
             assert int(response.headers["retry-after"]) >= 1
             assert response.json()["error"]["code"] == "loading"
         assert not server.entries("farthing.server")
+        taken = refused(str(life_model), "--port", str(server.address[1]))
+        assert "another program listens" in taken, "two servers never share a port"
         gate.touch()
         server.until_ready()
-        (ready,) = server.entries("farthing.server")
+        ready = server.ready_line()
         assert f"tiny at {server.url}/v1:" in ready["message"]
         assert "context of 2048 tokens" in ready["message"]
         assert server.answer(CHAT, body)["model"] == "tiny"
         assert server.status("/health") == 200
         assert server.stop() == 0
+
+
+def refused(*arguments: str) -> str:
+    """The only line of a command that never gets as far as to load."""
+    outcome = CommandLine({})("serve", *arguments)
+    assert outcome.returncode == 2
+    assert outcome.stderr.startswith("farthing: error: ")
+    assert outcome.stderr.count("\n") == 1
+    assert not outcome.stdout
+    return outcome.stderr
 
 
 def processor_seconds() -> float:
@@ -96,7 +109,7 @@ def test_a_port_that_is_not_this_users_is_told(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told_before_anything_is_loaded(
     options: tuple[str, ...], expected: str, tmp_path: Path
 ) -> None:
-    assert expected in why_not(tmp_path / "is-not-looked-at", *options)
+    assert expected in refused(str(tmp_path / "is-not-looked-at"), "--port", "0", *options)
 
 
 def test_a_model_that_is_none_is_told_in_a_line(life_model: Path, tmp_path: Path) -> None:
@@ -106,7 +119,7 @@ def test_a_model_that_is_none_is_told_in_a_line(life_model: Path, tmp_path: Path
     for file in life_model.iterdir():
         content = file.read_bytes()
         (torn / file.name).write_bytes(content[:5000] if "safetensors" in file.name else content)
-    assert str(missing) in why_not(missing)
+    assert str(missing) in refused(str(missing), "--port", "0")
     assert str(broken) in why_not(broken)
     assert "model.safetensors" in why_not(torn)
 
@@ -131,14 +144,6 @@ def test_it_listens_on_an_address_of_ipv6(life_model: Path) -> None:
     with serving(life_model, "--host", "::1") as server:
         assert server.url.startswith("http://[::1]:")
         assert server.answer(COMPLETIONS, {"prompt": "a", "max_tokens": 1})
-        assert f"at {server.url}/v1:" in server.entries("farthing.server")[0]["message"]
+        assert f"at {server.url}/v1:" in server.ready_line()["message"]
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", server.address[1])).close()
-
-
-def test_two_servers_never_share_a_port(life_model: Path, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    with ServerProcess(life_model, command=with_fault("loading", gate)) as server:
-        server.until_listening()
-        _, port = server.address
-        assert "another program listens" in why_not(life_model, "--port", str(port))

@@ -23,10 +23,11 @@ LONG = {**asked(0, 1900), "stream_options": {}}
 SLOW = {"command": with_fault("slow", 4)}  # answers that are long enough to come into their midst
 TWO = ("--max-num-seqs", "2")
 FEW = ("--max-num-seqs", "6")
+SLOW_TIER = pytest.mark.slow
 USER = [{"role": "user", "content": "What?"}]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=SLOW_TIER)])
 def test_while_it_loads(number: int, life_model: Path, tmp_path: Path) -> None:
     """X16."""
     with ServerProcess(life_model, command=with_fault("loading", tmp_path / "no")) as server:
@@ -52,15 +53,15 @@ def refusals_of(server: Reachable) -> list[httpx2.Response]:
         ]
 
 
-@pytest.mark.parametrize("to", ["the server", "its process group"])
+@pytest.mark.parametrize("to", ["the server", pytest.param("its process group", marks=SLOW_TIER)])
 def test_what_has_begun_is_finished_and_nothing_else(
-    to: str, life_model: Path, tmp_path: Path
+    to: str, life_model: Path, tmp_path: Path, server: ServerProcess
 ) -> None:
     """X14; a supervisor sends the signal to all processes, of which only one may take it."""
     kept = ("--prefix-cache", str(tmp_path / "kept"))
+    expected = alone(server, BODIES)
     with ServerProcess(life_model, *TWO, *kept, **SLOW) as server:
         server.until_ready()
-        expected = alone(server, BODIES)
         with Crowd(server, BODIES) as crowd:
             server.wait(lambda: server.metric("vllm:num_requests_running") == 2)
             server.wait(lambda: server.metric("vllm:num_requests_waiting") == 1)
@@ -114,17 +115,18 @@ def test_what_is_not_finished_in_time_is_told_so(life_model: Path) -> None:
         assert "6 requests were not finished: cut off" in server.log()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=SLOW_TIER), signal.SIGINT])
 def test_a_second_signal_ends_at_once(number: int, life_model: Path) -> None:
-    """X15."""
+    """X15; of Ctrl-C, which a terminal sends to all processes."""
+    send = os.kill if number == signal.SIGTERM else os.killpg
     with ServerProcess(life_model, *FEW, **SLOW) as server:
         server.until_ready()
         with Crowd(server, LONGS) as crowd:
             server.wait(lambda: server.metric("vllm:num_requests_running") == 6)
-            server.signal()
+            send(server.child.pid, number)
             server.wait(lambda: server.status("/readyz") == 503)
             asked_at = time.monotonic()
-            server.signal(number)
+            send(server.child.pid, number)
             name = signal.Signals(number).name
             cut_off(crowd, LONGS, "server_shutdown", f"at once ({name}, twice)")
             assert server.end() == 128 + number

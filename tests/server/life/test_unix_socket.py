@@ -6,15 +6,16 @@ import socket
 import stat
 from pathlib import Path
 
+from support.command_line import CommandLine
 from support.reachable import COMPLETIONS
-from support.server_process import ServerProcess, serving
+from support.server_process import serving
 
 
 def why_not(model: Path, place: Path) -> str:
-    with ServerProcess(model, "--uds", str(place)) as server:
-        assert server.end() == 2
-        assert server.log().count("\n") == 1
-        return server.log()
+    outcome = CommandLine({})("serve", str(model), "--uds", str(place))
+    assert outcome.returncode == 2
+    assert outcome.stderr.count("\n") == 1
+    return outcome.stderr
 
 
 def test_a_socket_nobody_listens_on_is_replaced_and_one_in_use_is_not(
@@ -28,7 +29,7 @@ def test_a_socket_nobody_listens_on_is_replaced_and_one_in_use_is_not(
         assert server.listening() == []
         body = {"prompt": "a", "max_tokens": 2, "ignore_eos": True}
         assert server.answer(COMPLETIONS, body)["usage"]["completion_tokens"] == 2
-        assert f"unix:{place}" in server.entries("farthing.server")[0]["message"]
+        assert f"unix:{place}" in server.ready_line()["message"]
         assert "another program listens there" in why_not(life_model, place)
         assert server.answer(COMPLETIONS, body)
     assert not place.exists()
