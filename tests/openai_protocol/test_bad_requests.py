@@ -61,11 +61,6 @@ BAD: dict[str, tuple[tuple[str, dict[str, Any]], str | None, str]] = {
         "prompt_logprobs",
         "a stream has no place for them",
     ),
-    "echo with logprobs in a stream": (
-        completion(stream=True, echo=True, logprobs=1),
-        "logprobs",
-        "a stream has no place for the prompt's",
-    ),
     "S15 prompt empty": (completion(prompt=""), "prompt", "it is empty"),
     "S15 prompt []": (completion(prompt=[]), "prompt", "a list of 0 is no text"),
     "S15 prompt [[]]": (completion(prompt=[[]]), "prompt", "it is empty"),

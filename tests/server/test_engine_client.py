@@ -168,7 +168,6 @@ def test_random_prompts_get_the_same_streamed_and_whole(engine: RunningEngine, l
         ([5], asked(logit_bias={100_000: 1.0}), {}, "100000", "logit_bias", None),
         ([5], asked(), {"priority": "high"}, "priority='high' must be", "priority", None),
         ([5], asked(), {"timeout": -1}, "timeout=-1 must be", "timeout", None),
-        ([5], asked(prompt_logprobs=1), {"stream": True}, "no place", "prompt_logprobs", None),
     ],
 )
 def test_what_is_refused_says_why(

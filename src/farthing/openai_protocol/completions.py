@@ -50,12 +50,6 @@ class CompletionRequest(SamplingFields):
             max_tokens=1 if self.only_echo else limit, logprobs=self.logprobs
         )
         if self.echo and self.logprobs is not None:
-            if self.stream:
-                raise RequestError(
-                    "logprobs: with echo a stream has no place for the prompt's; ask for the "
-                    "answer whole, or without echo",
-                    param="logprobs",
-                )
             return replace(params, prompt_logprobs=max(self.logprobs, params.prompt_logprobs or 0))
         return params
 

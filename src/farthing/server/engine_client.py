@@ -281,15 +281,15 @@ class EngineClient:
         except Exception:  # those who wait for their tokens are not to blame
             _log.exception("a turn of the engine could not be taken note of")
         submissions = self._open
+        for key, found in stepped.prompt_logprobs:  # before what may be a last chunk
+            if key in submissions:
+                submissions[key].on_prompt_logprobs(found)
         for key, chunk in stepped.chunks:
             submission = submissions.get(key)
             if submission is not None:
                 submission.on_chunk(chunk)
                 if submission.ended:
                     del submissions[key]
-        for key, found in stepped.prompt_logprobs:
-            if key in submissions:
-                submissions[key].on_prompt_logprobs(found)
         for key, output in stepped.outputs:
             if key in submissions:
                 submissions.pop(key).on_output(output)

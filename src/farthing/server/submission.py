@@ -24,7 +24,8 @@ class Submission:
         self._abort = abort
         self._accepted = False
         self._chunks: list[StreamChunk] = []
-        self._prompt_logprobs: list[dict[int, Logprob] | None] = []
+        self.prompt_logprobs: list[dict[int, Logprob] | None] = []
+        """Those that are known: of the whole prompt once there is a token of an answer."""
         self._output: RequestOutput | None = None
         self._unfinished = message.params.n  # choices whose final chunk has not come
         self._error: FarthingError | None = None
@@ -98,13 +99,13 @@ class Submission:
         self._output = replace(
             output,
             prompt_token_ids=list(self._message.prompt_token_ids),
-            prompt_logprobs=None if logprobs is None else [*self._prompt_logprobs, *logprobs],
+            prompt_logprobs=None if logprobs is None else [*self.prompt_logprobs, *logprobs],
         )
         self._news.set()
 
     def on_prompt_logprobs(self, found: list[dict[int, Logprob] | None]) -> None:
         """Those of a part of the prompt, which go before what the answer has of them."""
-        self._prompt_logprobs += found
+        self.prompt_logprobs += found
 
     def on_error(self, error: FarthingError) -> None:
         """That it is refused, or has failed."""

@@ -54,6 +54,8 @@ def random_request(rng: random.Random) -> tuple[str, dict[str, Any]]:
         return CHAT, {**body, "messages": [{"role": "user", "content": text}]}
     if rng.random() < 0.3:
         body["echo"] = True
+        if body["seed"] % 2:
+            body["logprobs"] = body["seed"] % 5
     elif rng.random() < 0.5:
         body["logprobs"] = rng.randint(0, 4)
     prompts = [text, *("".join(rng.choices(PIECES, k=3)) for _ in range(rng.choice([0, 0, 2])))]
@@ -97,6 +99,29 @@ def test_streams_are_whole_answers_for_200_random_requests(served: Served) -> No
         found = list(threads.map(lambda seed: check_random(served, seed), range(200)))
     assert sum(stopped for stopped, _ in found) > 40
     assert sum(emoji for _, emoji in found) > 10
+
+
+def test_an_echo_with_log_probabilities_comes_first_and_whole(served_model: Path) -> None:
+    """Of prompts longer than a pass, of several choices, with and without an answer behind it."""
+    long = [1 + i % 200 for i in range(240)]
+    with serve(served_model, engine={"max_num_batched_tokens": 32}) as served:
+        for fields in (
+            {"prompt": [long, [7], long[:40]], "max_tokens": 3, "n": 2, "logprobs": 3},
+            {"prompt": "One penny 🌾", "max_tokens": 0, "logprobs": 0},
+            {"prompt": "One penny 🌾", "max_tokens": 1, "logprobs": 2, "return_token_ids": True},
+        ):
+            body = {**fields, "echo": True, "seed": 5, "ignore_eos": True}
+            whole = served.answer(COMPLETIONS, body)
+            raw = served.stream(COMPLETIONS, {**body, "stream_options": {"include_usage": True}})
+            assert comparable(answer_of(raw)) == comparable(whole)
+            begun: set[int] = set()
+            for part in (part for event in events_of(raw) for part in event["choices"]):
+                if part["index"] not in begun:
+                    begun.add(part["index"])
+                    assert part["logprobs"]["token_logprobs"][0] is None
+                    assert part["logprobs"]["text_offset"][0] == 0
+            assert begun == {*range(len(whole["choices"]))}
+        served.wait_idle()
 
 
 def test_a_whole_step_is_sent_at_once(served: Served) -> None:

@@ -106,10 +106,6 @@ class OpenPrompts:
 
     def _make(self, submit: Submit, arrived: float) -> list[Request]:
         params = submit.params
-        if submit.stream and params.prompt_logprobs is not None:
-            raise InvalidParameterError(
-                f"prompt_logprobs={params.prompt_logprobs}: a stream has no place for them"
-            )
         check_request(
             {
                 "user": submit.user,

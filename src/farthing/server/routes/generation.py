@@ -158,7 +158,7 @@ class Generation(Response):
         send: Send,
         record: RequestRecord,
     ) -> None:
-        answers = AnswerStream(job)
+        answers = AnswerStream(job, lambda number: submissions[number].prompt_logprobs)
         sender = EventSender(send, self._service.ping_seconds)
         record.answered(200)
         await sender.start()
@@ -186,7 +186,13 @@ class Generation(Response):
             async for news in source:
                 parts = []
                 for number, chunks in news:
-                    parts.append(answers.take(number, chunks))
+                    if answers.opens(number):
+                        loop = asyncio.get_running_loop()
+                        threads = self._service.threads
+                        take = loop.run_in_executor(threads, answers.take, number, chunks)
+                        parts.append(await take)
+                    else:
+                        parts.append(answers.take(number, chunks))
                     for chunk in chunks:
                         if chunk.token_ids:
                             record.first_token()

@@ -135,7 +135,7 @@ class Stepped:
     outputs: tuple[tuple[int, RequestOutput], ...]
     failures: tuple[tuple[int, RequestError], ...]
     # As each pass finds them: those of a long prompt at once would hold up both processes. They go
-    # before what a result has itself.
+    # before what a result has itself, and before the chunks.
     prompt_logprobs: tuple[tuple[int, list[dict[int, Logprob] | None]], ...] = ()
 
 

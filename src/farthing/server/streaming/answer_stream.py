@@ -7,7 +7,7 @@ written, between them.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from farthing.engine.outputs import StreamChunk
@@ -15,7 +15,12 @@ from farthing.openai_protocol.chat import ChatRequest
 from farthing.openai_protocol.completions import CompletionRequest
 from farthing.openai_protocol.endpoints import Job
 from farthing.openai_protocol.errors import RequestError
-from farthing.openai_protocol.logprobs import TextOffsets, chat_logprobs, completion_logprobs
+from farthing.openai_protocol.logprobs import (
+    Entries,
+    TextOffsets,
+    chat_logprobs,
+    completion_logprobs,
+)
 from farthing.openai_protocol.responses import echoed, failure_of, usage_of
 from farthing.server.streaming.events import DONE, quoted
 
@@ -27,9 +32,12 @@ class AnswerStream:
     then its finish reason. ``failure`` is set when a choice has ended in what is no answer:
     nothing but an error may follow. Chunks without text are events only where they tell something
     else that was asked for.
+
+    ``prompt_logprobs``: of the prompt of a number, whole when a choice of it begins; needed where
+    the prompt is echoed with log probabilities.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, prompt_logprobs: Callable[[int], Entries] = lambda _: ()) -> None:
         options = job.request.stream_options
         self.failure: RequestError | None = None
         self._job = job
@@ -40,13 +48,20 @@ class AnswerStream:
         self._completion_tokens = 0
         self._cached_tokens = 0
         self._head = _head(job)
-        self._shape = _shape(job, self._head)
+        self._shape = _shape(job, self._head, prompt_logprobs)
         self._tail = b',"usage":null}\n\n' if self._usage_at_end else b"}\n\n"
         self._plain_end = b',"logprobs":null,"finish_reason":null}]' + self._tail
         self._detailed = job.params.logprobs is not None or self._token_ids or self._usage_always
         count = len(job.prompts) * job.params.n
         self._choices = [self._shape.choice(index) for index in range(count)]
         self._unfinished = count
+
+    def opens(self, prompt: int) -> bool:
+        """Whether the next events of a prompt may be as many times as long as the prompt is."""
+        first = prompt * self._job.params.n
+        if self._job.params.prompt_logprobs is None:
+            return False
+        return not all(c.begun for c in self._choices[first : first + self._job.params.n])
 
     @property
     def complete(self) -> bool:
@@ -69,7 +84,9 @@ class AnswerStream:
         reason = chunk.finish_reason
         if not chunk.token_ids and not chunk.text and reason is None:
             return  # a part of the prompt was read
-        if not choice.begun:
+        if reason is not None:
+            self.failure = failure_of(reason, self._job.served.request_timeout)
+        if not choice.begun and (chunk.token_ids or chunk.text or self.failure is None):
             choice.begun = True
             events += self._shape.opening(choice, prompt, self._with_usage())
         if not self._shape.only_prompt:
@@ -84,7 +101,6 @@ class AnswerStream:
             return
         if chunk.metrics is not None and chunk.index == 0:
             self._cached_tokens += chunk.metrics.cached_tokens
-        self.failure = failure_of(reason, self._job.served.request_timeout)
         if self.failure is None:
             self._unfinished -= 1
             events.append(self._finish(choice, chunk))
@@ -185,10 +201,17 @@ class _CompletionShape:
 
     after = b""
 
-    def __init__(self, job: Job, request: CompletionRequest, head: bytes) -> None:
+    def __init__(
+        self,
+        job: Job,
+        request: CompletionRequest,
+        head: bytes,
+        prompt_logprobs: Callable[[int], Entries],
+    ) -> None:
         self._job = job
         self._request = request
         self._head = head
+        self._prompt_logprobs = prompt_logprobs
         self.only_prompt = request.only_echo
 
     def choice(self, index: int) -> _Choice:
@@ -199,21 +222,28 @@ class _CompletionShape:
         request = self._request
         if not (request.echo or request.return_token_ids):
             return []
-        text, ids = "", b""
+        text, ids, logprobs = "", b"", None
         if request.echo:
             text = echoed(self._job.texts[prompt], self._job.served.encoder.tokenizer)
+            if request.logprobs is not None:
+                logprobs = self._of(
+                    choice, self._job.prompts[prompt], self._prompt_logprobs(prompt)
+                )
         if request.return_token_ids:
             prompt_ids = _compact(self._job.prompts[prompt])
             ids = b',"token_ids":[],"prompt_token_ids":' + prompt_ids
-        nothing = b',"logprobs":null,"finish_reason":null'
-        return [choice.prefix + quoted(text) + nothing + ids + b"}]" + end]
+        rest = b',"logprobs":' + _compact(logprobs) + b',"finish_reason":null' + ids
+        return [choice.prefix + quoted(text) + rest + b"}]" + end]
 
     def logprobs(self, choice: _Choice, chunk: StreamChunk) -> dict[str, Any] | None:
         if chunk.logprobs is None:
             return None
+        return self._of(choice, chunk.token_ids, chunk.logprobs)
+
+    def _of(self, choice: _Choice, token_ids: Sequence[int], entries: Entries) -> dict[str, Any]:
         return completion_logprobs(
-            chunk.token_ids,
-            chunk.logprobs,
+            token_ids,
+            entries,
             self._request.logprobs or 0,
             self._job.served.encoder.tokenizer,
             as_ids=bool(self._request.return_tokens_as_token_ids),
@@ -221,11 +251,13 @@ class _CompletionShape:
         )
 
 
-def _shape(job: Job, head: bytes) -> _ChatShape | _CompletionShape:
+def _shape(
+    job: Job, head: bytes, prompt_logprobs: Callable[[int], Entries]
+) -> _ChatShape | _CompletionShape:
     request = job.request
     if isinstance(request, ChatRequest):
         return _ChatShape(job, request, head)
-    return _CompletionShape(job, request, head)
+    return _CompletionShape(job, request, head, prompt_logprobs)
 
 
 def _head(job: Job) -> bytes:
