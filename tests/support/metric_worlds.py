@@ -93,7 +93,7 @@ class World:
 
     def page(self, compat: MetricsCompat = "vllm") -> MetricsPage:
         sources = Sources(
-            model=self.model,
+            model=lambda: self.model,
             version="1.2.3",
             engine=self.engine,
             life=self.life,

@@ -164,10 +164,15 @@ class ServerProcess(Reachable):
         lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
         return [line for line in lines if logger in ("", line["logger"])]
 
-    def ready_line(self) -> dict[str, Any]:
-        """What it says when it is ready; a thread writes it, perhaps after the first answer."""
+    def listening_line(self) -> dict[str, Any]:
+        """What it says once it listens; a thread writes it, perhaps after the first answer."""
         first: dict[str, Any] = self.wait(lambda: self.entries("farthing.server"))[0]
         return first
+
+    def ready_line(self) -> dict[str, Any]:
+        """What it says when it is ready; likewise."""
+        second: dict[str, Any] = self.wait(lambda: self.entries("farthing.server")[1:])[0]
+        return second
 
     def metric(self, name: str) -> float:
         """The value of a metric, over all its labels."""

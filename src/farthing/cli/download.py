@@ -10,11 +10,16 @@ from farthing.cli.terminal import console, dim, human_bytes
 from farthing.errors import UnsupportedArchitectureError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+    from farthing.download.progress import Progress
 
 
-def fetch(model: str) -> Path:
+def fetch(model: str, progress: Progress | None = None) -> Path:
     """Path of a model named or given by path; downloads it if it is not here.
+
+    ``progress``: who is told instead of a bar on stderr.
 
     Raises what :func:`farthing.catalog.resolve` raises, and UnsupportedArchitectureError before
     it downloads what cannot be opened.
@@ -24,7 +29,7 @@ def fetch(model: str) -> Path:
     problem = why_not_served(model)
     if problem is not None:
         raise UnsupportedArchitectureError(problem)
-    return catalog.resolve(model, progress=DownloadBar())
+    return catalog.resolve(model, progress=progress or DownloadBar())
 
 
 def why_not_served(model: str) -> str | None:
@@ -52,7 +57,7 @@ class DownloadBar:
     """Draws a download: a bar on a terminal, a line for each tenth elsewhere."""
 
     def __init__(self) -> None:
-        self._bar: Progress | None = None
+        self._bar: RichProgress | None = None
         self._task: TaskID | None = None
         self._name = ""
         self._total = 0

@@ -13,6 +13,7 @@ from farthing.server.app import create_app
 from farthing.server.engine_client import EngineClient
 from farthing.server.http.protocol import make_protocol
 from farthing.server.life_cycle import LifeCycle, Phase
+from farthing.server.model_fetch import FoundModel
 from farthing.server.model_texts import ModelTexts
 from farthing.server.observation.http_counts import HttpCounts, ObservedApp
 from farthing.server.observation.logs import RequestLog, log_prompt
@@ -84,7 +85,7 @@ class Server:
         self, version: str, http: HttpCounts, dropped_log_records: Callable[[], int]
     ) -> Sources:
         return Sources(
-            model=self.settings.names[0],
+            model=lambda: self.settings.names[0],
             version=version,
             engine=self.engine,
             life=self.life,
@@ -111,6 +112,18 @@ class Server:
     def open_requests(self) -> int:
         """Generating requests that have not been answered."""
         return self._observation.load
+
+    def found(self, model: FoundModel) -> None:
+        """The model is on this machine; to be called before the engine is started."""
+        self.settings = replace(
+            self.settings,
+            engine=replace(self.settings.engine, model=model.path),
+            names=model.names,
+        )
+        self.engine.settings = replace(self.engine.settings, model=model.path)
+        self.service.names = ModelNames(model.names)
+        self.service.settings = self.settings.shown()
+        self.life.downloaded()
 
     def loaded(self, texts: ModelTexts, info: EngineInfo) -> None:
         """The model is there."""

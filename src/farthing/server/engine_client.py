@@ -77,6 +77,7 @@ class EngineClient:
 
     ``command`` is another program to run as the child; it gets the number of its socket as its
     last argument. ``on_step`` is told of every turn before those who wait for its tokens.
+    ``settings`` may be changed before :meth:`start`.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class EngineClient:
         self.loading = (0, 0)  # bytes of weights: in memory, all
         self.last_turn = time.monotonic()
         self.ended: asyncio.Future[EngineEndedError]  # from start() on; never an exception
-        self._settings = settings
+        self.settings = settings
         self._command = command or ENGINE_COMMAND
         self._on_step = on_step
         self._keys = itertools.count(1)
@@ -131,7 +132,7 @@ class EngineClient:
             ours.close()
             self._seam_ended = True
             raise
-        self._seam.send(self._settings)
+        self._seam.send(self.settings)
 
     async def ready(self) -> EngineInfo:
         """Waits until the model is loaded.

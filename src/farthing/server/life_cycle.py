@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from farthing.openai_protocol.errors import RequestError
@@ -25,10 +26,32 @@ class Phase(Enum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True, slots=True)
+class _Download:
+    """Bytes: here, all, here at its beginning. ``since`` is of the monotonic clock."""
+
+    done: int
+    total: int
+    first: int
+    since: float
+
+    @property
+    def share(self) -> float:
+        return self.done / self.total if self.total else 0.0
+
+    def seconds_left(self) -> float:
+        """At the speed it has had so far."""
+        if self.done == self.first:
+            return LOADING_RETRY_SECONDS
+        elapsed = time.monotonic() - self.since
+        return elapsed * (self.total - self.done) / (self.done - self.first)
+
+
 class LifeCycle:
     """The phase, and what is told to those who come at the wrong time.
 
-    ``loading`` tells how many bytes of weights are in memory, and of how many.
+    ``loading`` tells how many bytes of weights are in memory, and of how many. A download before
+    that, of which :meth:`downloading` is told, is a part of LOADING.
     """
 
     def __init__(
@@ -38,6 +61,20 @@ class LifeCycle:
         self._drain_seconds = drain_seconds
         self._since = time.monotonic()
         self._loading = loading
+        self._download: _Download | None = None
+
+    def downloading(self, done: int, total: int) -> None:
+        """``done`` of the ``total`` bytes of the model are here. From any thread."""
+        before = self._download
+        if before is None or before.total != total or done < before.done:
+            self._download = _Download(done, total, done, time.monotonic())
+        else:
+            self._download = replace(before, done=done)
+
+    def downloaded(self) -> None:
+        """The model is on this machine, and is loaded from now on."""
+        self._download = None
+        self._since = time.monotonic()
 
     def enter(self, phase: Phase) -> None:
         """Goes on to ``phase``."""
@@ -64,7 +101,7 @@ class LifeCycle:
         """
         phase = phase or self.phase
         message = {
-            Phase.LOADING: f"the model is being loaded ({self._loaded():.0%})",
+            Phase.LOADING: self._preparing(),
             Phase.READY: "the engine does not answer",
             Phase.DRAINING: "the server is about to stop: it finishes what it has begun",
             Phase.FAILED: "the engine has failed and the server ends",
@@ -77,9 +114,18 @@ class LifeCycle:
             retry_after=self._retry_after(),
         )
 
+    def _preparing(self) -> str:
+        download = self._download
+        if download is None:
+            return f"the model is being loaded ({self._loaded():.0%})"
+        share = f"{download.share:.0%} of {download.total / 1e9:.2f} GB"
+        return f"the model is being downloaded ({share})"
+
     def _retry_after(self) -> float:
         elapsed = time.monotonic() - self._since
         if self.phase is Phase.LOADING:
+            if self._download is not None:
+                return max(self._download.seconds_left(), LEAST_RETRY_SECONDS)
             loaded = self._loaded()
             if loaded <= 0:
                 return LOADING_RETRY_SECONDS

@@ -17,6 +17,7 @@ from farthing.server.engine_client import EngineEndedError
 from farthing.server.http.uvicorn_server import CLOSE_SECONDS, HttpServer
 from farthing.server.life_cycle import Phase
 from farthing.server.listening import addresses
+from farthing.server.model_fetch import Fetch, ModelFetch
 from farthing.server.model_texts import open_model_texts
 from farthing.server.observation.logs import start_logs
 from farthing.server.settings import ServerSettings
@@ -28,6 +29,12 @@ SWITCH_SECONDS = 0.001
 
 PROGRESS_SECONDS = 0.1
 
+ANNOUNCE_SECONDS = 0.3
+"""After which it says where it listens, if there is no model yet: a wrong name is told first."""
+
+FETCH_STOP_SECONDS = 1.0
+"""For a download to keep what has come."""
+
 _log = logging.getLogger("farthing.server")
 
 
@@ -35,11 +42,14 @@ def run(
     settings: ServerSettings,
     sockets: Sequence[socket.socket],
     *,
+    fetch: Fetch | None = None,
     progress: Callable[[int, int], None] | None = None,
     engine_command: Sequence[str] | None = None,
 ) -> int:
     """Serves on ``sockets`` until told to stop; returns the exit status.
 
+    ``fetch`` finds the model where it has to be looked for: its path and names take the place of
+    those in ``settings``. Meanwhile, and while the model is loaded, requests are answered with 503.
     ``progress(done, total)`` is told the bytes of weights that are loaded, several times a second.
     ``engine_command`` is another program to run as the engine. Raises :class:`FarthingError` for a
     model that cannot be loaded.
@@ -49,7 +59,7 @@ def run(
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             server = Server(settings, lambda: logs.dropped, engine_command)
-            return runner.run(_serve(server, sockets, progress))
+            return runner.run(_serve(server, sockets, fetch, progress))
     finally:
         logs.close()
 
@@ -57,6 +67,7 @@ def run(
 async def _serve(
     server: Server,
     sockets: Sequence[socket.socket],
+    fetch: Fetch | None,
     progress: Callable[[int, int], None] | None,
 ) -> int:
     settings = server.settings
@@ -69,14 +80,16 @@ async def _serve(
     )
     shutdown.listen()
     http = HttpServer(server.app, server.protocol)
-    await server.engine.start()
     listening = asyncio.create_task(http.serve_on(sockets))
-    loading = asyncio.create_task(_load(server, sockets))
     watching = asyncio.create_task(watch(server.engine, settings.watchdog_timeout))
-    reason = asyncio.create_task(shutdown.reason())
-    telling = asyncio.create_task(_tell_progress(server, progress))
-    tasks = (watching, telling, reason, loading, listening)
+    tasks = [watching, listening]
     try:
+        if fetch is not None and not await _fetch(server, sockets, fetch, shutdown, listening):
+            return shutdown.before_loading()
+        await server.engine.start()
+        loading = asyncio.create_task(_load(server, sockets))
+        reason = asyncio.create_task(shutdown.reason())
+        tasks += [loading, reason, asyncio.create_task(_tell_progress(server, progress))]
         await _first_of(loading, reason, listening)
         if loading.done() or server.engine.ended.done():
             await loading  # raises what is wrong with the model
@@ -95,8 +108,38 @@ async def _serve(
         server.close()
 
 
-async def _first_of(*tasks: asyncio.Task[Any]) -> None:
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+async def _fetch(
+    server: Server,
+    sockets: Sequence[socket.socket],
+    fetch: Fetch,
+    shutdown: Shutdown,
+    listening: asyncio.Task[None],
+) -> bool:
+    """Whether the model is here; else a signal has come. Raises what ``fetch`` does."""
+    signalled = asyncio.create_task(shutdown.signalled())
+    fetching = ModelFetch(fetch, server.life.downloading)
+    try:
+        await _first_of(fetching.found, signalled, listening, timeout=ANNOUNCE_SECONDS)
+        if not fetching.found.done() or fetching.found.exception() is None:
+            _log.info(
+                "listening at %s: %s is being loaded",
+                ", ".join(addresses(sockets, tls=server.settings.tls is not None)),
+                server.settings.names[0],
+            )
+        await _first_of(fetching.found, signalled, listening)
+        if signalled.done():
+            return False
+        if listening.done():
+            await listening  # raises what is wrong with the sockets
+        server.found(fetching.found.result())
+        return True
+    finally:
+        signalled.cancel()
+        await fetching.stop(FETCH_STOP_SECONDS)
+
+
+async def _first_of(*tasks: asyncio.Future[Any], timeout: float | None = None) -> None:
+    await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _tell_progress(server: Server, progress: Callable[[int, int], None] | None) -> None:

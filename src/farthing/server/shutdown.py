@@ -64,6 +64,16 @@ class Shutdown:
         self._number = number
         (self._second if self._first.is_set() else self._first).set()
 
+    async def signalled(self) -> None:
+        """Returns when the first signal has come."""
+        await self._first.wait()
+
+    def before_loading(self) -> int:
+        """The exit status after a signal that found no engine yet: that of who dies of it."""
+        name = signal.Signals(self._number).name
+        _log.info("%s: stopped before there was a model; what has come of it is kept", name)
+        return 128 + self._number
+
     async def reason(self) -> None:
         """Returns when the server has a reason to end: a signal, or that its engine has ended."""
         first = asyncio.create_task(self._first.wait())

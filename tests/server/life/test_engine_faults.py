@@ -122,7 +122,7 @@ def test_an_engine_that_dies_while_it_loads(life_model: Path, tmp_path: Path) ->
         server.wait(lambda: server.status("/health") == 503)
         server.engine().kill()
         assert server.end() == 1
-        (entry,) = server.entries("farthing.server")
+        (_, entry) = server.entries("farthing.server")
         assert "SIGKILL" in entry["message"]
 
 

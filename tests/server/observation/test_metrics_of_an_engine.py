@@ -74,7 +74,7 @@ class Served:
         with RunningEngine(model, measure_bandwidth=True) as engine:
             steps = StepCounts()
             sources = Sources(
-                model="tiny",
+                model=lambda: "tiny",
                 version="1",
                 engine=engine.client,
                 life=LifeCycle(1.0),

@@ -61,7 +61,7 @@ def _serve(
     Every flag is also an environment variable, FARTHING_ and its name in capitals, and a key of the
     file that --config names. SIGTERM and Ctrl-C finish what runs, a second one ends at once. Exit
     statuses: 0 stopped as asked, 1 the engine failed, 2 wrong use, 3 requests were cut off at
-    --shutdown-timeout, 130 and 143 a second signal.
+    --shutdown-timeout, 130 and 143 a second signal, or one during a download.
     """
     if model_option is not None:
         if values["model"] not in (None, model_option):

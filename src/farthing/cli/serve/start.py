@@ -38,12 +38,13 @@ def start(
 ) -> int:
     """Serves until told to stop; returns the exit status.
 
-    All flags are checked, and the port is bound, before a model is fetched.
+    All flags are checked, and the port is bound, before a model is fetched; who asks while that
+    goes on is told so.
     """
     from farthing import machine
     from farthing.catalog import DEFAULT_MODEL
-    from farthing.cli.download import fetch
     from farthing.cli.loading import LoadBar
+    from farthing.cli.serve.model_fetch import ModelFetch
     from farthing.server.run import run
 
     machine.active_isa()  # refuses an impossible FARTHING_ISA
@@ -51,13 +52,13 @@ def start(
     rules = _access_rules(access, network)
     tls = _tls(network)
     limits = _http_limits(network)
-    _engine_settings(Path(name), model, engine)  # refused now if it is wrong
+    engine_settings = _engine_settings(Path(name), model, engine)  # refused now if it is wrong
+    further = model.served_model_name or []
     sockets = _sockets(network)
     try:
-        path = fetch(name)
         settings = ServerSettings(
-            engine=_engine_settings(path, model, engine),
-            names=model_names(name, path, model.served_model_name or []),
+            engine=engine_settings,
+            names=model_names(name, None, further),
             host=network.host,
             port=network.port,
             uds=network.uds,
@@ -83,14 +84,16 @@ def start(
             otlp_traces_endpoint=observation.otlp_traces_endpoint,
             debug_endpoints=observation.debug_endpoints,
         )
+        fetch = ModelFetch(name, further)
         bar = LoadBar(name)
 
         def progress(done: int, total: int) -> None:
             bar.advance(done, total) if done < total else bar.finish()
 
         try:
-            return run(settings, sockets, progress=progress)
+            return run(settings, sockets, fetch=fetch, progress=progress)
         finally:
+            fetch.close()
             bar.finish()
     finally:
         for each in sockets:

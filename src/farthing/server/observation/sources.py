@@ -24,7 +24,7 @@ from farthing.server.seam.messages import EngineInfo
 class Sources:
     """Where numbers come from; each is asked when somebody wants to see them."""
 
-    model: str  # the name it is served under
+    model: Callable[[], str]  # the name it is served under
     version: str  # of Farthing
     engine: ObservedEngine
     life: LifeCycle
@@ -81,7 +81,7 @@ class Observer:
         done, total = sources.engine.loading
         admission = sources.admission()
         return Moment(
-            model=sources.model.encode("utf-8", "replace").decode(),
+            model=sources.model().encode("utf-8", "replace").decode(),
             version=sources.version,
             info=info,
             metrics=metrics,
