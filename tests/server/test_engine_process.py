@@ -232,11 +232,13 @@ def test_stop_ends_all_and_leaves_nothing(tiny_model: Path) -> None:
 
 
 def test_an_engine_that_does_not_stop_is_killed(tiny_model: Path) -> None:
-    with RunningEngine(tiny_model, command=faulty("hang", 1)) as engine:
+    with RunningEngine(tiny_model, command=faulty("hang", 2)) as engine:
 
         async def main() -> int:
-            await engine.submit(PROMPT, LONG)
-            await asyncio.sleep(0.1)
+            submission = await engine.submit(PROMPT, LONG)
+            await anext(submission.chunks())
+            while engine.client.stalled_for() < 0.1:  # it is in the second pass by now
+                await asyncio.sleep(0.01)
             return await engine.client.stop(0.2)
 
         assert engine.run(main()) == -signal.SIGKILL

@@ -64,7 +64,7 @@ def test_a_client_that_sends_it_all_the_same_still_reads_why(
 def test_chunks_are_refused_where_they_cross_the_limit(server: RunningServer, path: str) -> None:
     with RawClient(server.port) as client:
         client.send(chunked(path, b"x" * LIMIT, end=b""))
-        time.sleep(0.05)  # nothing is wrong yet
+        wait_until(lambda: server.protocol.all_connections.body_bytes == LIMIT)  # nothing is wrong
         client.send(b"1\r\nx\r\n")
         refused(client, 413, "request_too_large")
     with RawClient(server.port) as client:
