@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,31 @@ BAD: dict[str, tuple[Sent, int, str | None]] = {
     "S18 path": (chat(model="../../etc/passwd"), 404, "model_not_found"),
     "S18 empty": (chat(model=""), 404, "model_not_found"),
     "S18 unknown": (completion(model=LONG), 404, "model_not_found"),
+    "J3 more behind it": (raw(chat()[1] + b"{}"), 400, "invalid_json"),
+    "J3 byte order mark": (raw(b"\xef\xbb\xbf" + chat()[1]), 400, "invalid_json"),
+    "J3 a comment": (raw(b"/* */" + chat()[1]), 400, "invalid_json"),
+    "J6 a number without end": (raw(b'{"seed": ' + b"9" * 100_000 + b"}"), 400, None),
+    "J6 nested objects": (raw(b'{"a":' * 100 + b"1" + b"}" * 100), 400, "invalid_json"),
+    "S6 bias": (chat(logit_bias={"5": 101}), 400, "logit_bias"),
+    "S6 biases": (chat(logit_bias={str(i): 1 for i in range(100_000)}), 400, "logit_bias"),
+    "S9 best_of": (completion(best_of=10**9), 400, "best_of"),
+    "S9 n beyond numbers": (chat(n=10**30), 400, "n"),
+    "S10 text": (chat(max_tokens="4"), 400, "max_tokens"),
+    "T4 none": (chat(messages=[]), 400, "messages"),
+    "G2 elsewhere": (
+        chat(guided_json={"$ref": "https://example.com/schema.json"}),
+        *(400, "guided_json"),
+    ),
+    "G2 nowhere": (chat(guided_json={"$ref": "#/$defs/none"}), 400, "guided_json"),
+    "G2 itself": (chat(guided_json={"$ref": "#"}), 400, "guided_json"),
+    "G2 nothing fits": (chat(guided_json=False), 400, "guided_json"),
+    "G4 open": (chat(guided_regex="a["), 400, "guided_regex"),
+    "G4 looks back": (chat(guided_regex="(?<=a)b"), 400, "guided_regex"),
+    "G4 refers back": (chat(guided_regex="(a)\\1"), 400, "guided_regex"),
+    "G4 repeats": (chat(guided_regex="((a{1000}){1000}){1000}"), 400, "guided_regex"),
+    "G4 no choice": (chat(guided_choice=[]), 400, "guided_choice"),
+    "G4 two at once": (chat(guided_regex="a", guided_choice=["a"]), 400, None),
+    "G4 no rule": (chat(guided_grammar=""), 400, "guided_grammar"),
     "n 17": (chat(n=17), 400, "n"),
     "n 0": (completion(n=0), 400, "n"),
     "priority": (chat(priority=2**31), 400, "priority"),
@@ -222,6 +248,30 @@ def test_turn_markers_in_text_are_text(served: Served) -> None:
         assert served.answer(CHAT, asked)["usage"]["prompt_tokens"] == found["count"]
     for token in (2, 3):  # <|im_start|>, <|im_end|>
         assert found["tokens"].count(token) == plain["tokens"].count(token)
+
+
+def test_a_name_is_never_looked_for_among_files(served: Served) -> None:
+    """S18."""
+    opened: list[str] = []
+    watching = True
+
+    def note(event: str, args: tuple[Any, ...]) -> None:  # there is no way to take it back
+        if watching and event in ("open", "os.listdir", "os.scandir"):
+            opened.append(str(args[0]))
+
+    sys.addaudithook(note)
+    try:
+        Path(__file__).read_bytes()
+        with control_stream(served):
+            for name in ("../../etc/passwd", "/etc/passwd", "file:///etc/passwd", "", "passwd"):
+                for path, body in (chat(model=name), completion(model=name)):
+                    headers = {"content-type": "application/json"}
+                    response = served.client.post(path, content=body, headers=headers)
+                    assert response.status_code == 404
+    finally:
+        watching = False
+    assert __file__ in opened, "or nothing was watched"
+    assert not [path for path in opened if "passwd" in path]
 
 
 def test_a_temperature_near_zero_is_greedy(served: Served) -> None:
