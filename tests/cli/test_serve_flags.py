@@ -110,9 +110,10 @@ def test_other_servers_spellings(
     ("text", "expected"),
     [
         ("prot = 1", "there is no flag 'prot'; did you mean port?"),
-        ("port = 'x'", "--port"),
-        ("port = 1.5", "--port"),
-        ("port = 70000", "--port"),
+        ("port = 'x'", "farthing.toml: port = 'x': should be a valid integer"),
+        ("port = 1.5", "farthing.toml: port = 1.5: should be a valid integer"),
+        ("port = 70000", "farthing.toml: port = 70000: should be less than or equal to 65535"),
+        ("log_level = 'x'", "farthing.toml: log-level = 'x': 'x' is not one of 'debug', 'info'"),
         ("port = [1]", "'port' must be one value, not a list"),
         ("[port]\nx = 1", "'port' must be a value, not a table"),
         ("port =", "not TOML"),
@@ -128,7 +129,57 @@ def test_a_wrong_file_is_refused_in_one_line(
     result = farthing("serve", "--print-config", "--config", str(config))
     assert result.returncode == 2
     assert expected in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("farthing: error: --config ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("PORT", "x", "FARTHING_PORT='x': should be a valid integer"),
+        ("PORT", "70000", "FARTHING_PORT='70000': should be less than or equal to 65535"),
+        ("FAIR_SHARE", "perhaps", "FARTHING_FAIR_SHARE='perhaps': should be a valid boolean"),
+        ("LOG_LEVEL", "loud", "FARTHING_LOG_LEVEL='loud': 'loud' is not one of 'debug'"),
+        ("KV_CACHE_DTYPE", "fp8", "FARTHING_KV_CACHE_DTYPE: --kv-cache-dtype fp8: must be one of"),
+        ("PREFIX_CACHE", "/proc/kept", "FARTHING_PREFIX_CACHE: prefix_cache='/proc/kept' cannot"),
+        ("ALLOWED_ORIGINS", "a.b", "FARTHING_ALLOWED_ORIGINS: allowed_origins='a.b': write it"),
+        ("API_KEY", "schlüssel", "FARTHING_API_KEY: a key is 1 to 1024 printable ASCII"),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    variable: str, value: str, problem: str, farthing: CommandLine
+) -> None:
+    result = farthing("serve", "no-such-model", **{f"FARTHING_{variable}": value})
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"farthing: error: {problem}")
+    assert len(result.stderr.splitlines()) == 1
+    assert ("schlüssel" in result.stderr) is False
+
+
+@pytest.mark.parametrize("key", ["", "  "])
+def test_an_empty_variable_does_not_open_the_server(key: str, farthing: CommandLine) -> None:
+    result = farthing("serve", "no-such-model", FARTHING_API_KEY=key)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "farthing: error: FARTHING_API_KEY: the key is empty; unset it to ask for none\n"
+    )
+
+
+def test_unknown_variables_are_told_of_in_a_line(farthing: CommandLine) -> None:
+    assert farthing("serve", "--print-config", FARTHING_ISA="avx2", FARTHING_PORT="1").stderr == ""
+    given = {"FARTHING_PROT": "1", "FARTHING_XYZZY": "2", "FARTHINGS": "3"}
+    result = farthing("serve", "--print-config", **given)
+    assert result.returncode == 0
+    assert result.stderr == (
+        "farthing: warning: no flag and nothing else here reads FARTHING_PROT (did you mean "
+        "FARTHING_PORT?), FARTHING_XYZZY\n"
+    )
+
+
+def test_computed_defaults_are_explained(farthing: CommandLine) -> None:
+    told = " ".join(farthing("serve", "--help").stdout.split()).replace("- ", "-")
+    assert "By default twice --max-num-seqs, 64 at least." in told
+    assert "By default 4,096 for each request that may wait" in told
 
 
 def test_a_file_that_is_not_there(farthing: CommandLine, tmp_path: Path) -> None:

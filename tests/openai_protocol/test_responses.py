@@ -69,6 +69,7 @@ def test_a_chat_completion_is_what_llm_chat_gives(llm: LLM) -> None:
             "completion_tokens": 12,
             "total_tokens": prompt + 12,
             "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0},
         },
         "system_fingerprint": "fp_x",
     }

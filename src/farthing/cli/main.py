@@ -19,6 +19,7 @@ from farthing.cli.quantize import quantize
 from farthing.cli.rm import rm
 from farthing.cli.run import run
 from farthing.cli.serve.command import serve
+from farthing.cli.serve.sources import ServeCommand
 from farthing.cli.show import show
 from farthing.cli.version import print_version
 
@@ -49,7 +50,7 @@ def farthing(
     """Serve open-weight language models on the CPUs you already own."""
 
 
-app.command("serve", context_settings={"auto_envvar_prefix": "FARTHING"})(serve)
+app.command("serve", cls=ServeCommand, context_settings={"auto_envvar_prefix": "FARTHING"})(serve)
 app.command("run")(run)
 app.command("chat")(chat)
 app.command("pull")(pull)

@@ -114,12 +114,16 @@ def usage(outputs: Sequence[RequestOutput], *, only_prompts: bool = False) -> di
 
 
 def usage_of(prompt: int, completion: int, cached: int) -> dict[str, Any]:
-    """``usage`` of so many tokens; ``cached`` are among those of the prompt."""
+    """``usage`` of so many tokens; ``cached`` are among those of the prompt.
+
+    No tokens are told apart as reasoning: all are of the answer.
+    """
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 

@@ -89,6 +89,7 @@ RESPONSE_SCHEMAS: dict[str, Any] = {
             "completion_tokens": _WHOLE,
             "total_tokens": _WHOLE,
             "prompt_tokens_details": _object({"cached_tokens": _WHOLE}),
+            "completion_tokens_details": _object({"reasoning_tokens": _WHOLE}),
         }
     ),
     "ChatCompletion": _object(

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from farthing.openai_protocol.errors import shown
 
 MAX_NAMES = 100
-"""Names that are told of, and remembered; the rest is silent."""
+"""Names that are told of, and remembered; a line says that the rest is not."""
 
 logger = logging.getLogger(__name__)
 
@@ -25,3 +25,5 @@ class UnknownFields:
             if name not in self._names and len(self._names) < MAX_NAMES:
                 self._names.add(name)
                 logger.warning("a request has an unknown field, left out: %s", shown(name))
+                if len(self._names) == MAX_NAMES:
+                    logger.warning("those were %d; no more of them are told of", MAX_NAMES)

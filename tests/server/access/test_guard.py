@@ -174,6 +174,14 @@ def test_a_page_that_is_allowed_asks_first_and_then_reads() -> None:
     assert exposed == "x-request-id, retry-after, retry-after-ms"
 
 
+def test_pages_are_told_the_methods_that_there_are() -> None:
+    public = guard(inside, AccessRules(loopback=False, allowed_origins=("*",)))
+    asked = [PAGE, ("Access-Control-Request-Method", "POST")]
+    answer = ask(public, "/v1/models", method="OPTIONS", headers=asked)
+    assert answer.status == 200
+    assert answer.header("access-control-allow-methods") == "GET, HEAD, OPTIONS, POST"
+
+
 def test_a_page_can_read_that_its_key_is_wrong() -> None:
     answer = ask(WEB, "/v1/models", headers=[HERE, PAGE])
     assert refused(answer, 401, "invalid_api_key")

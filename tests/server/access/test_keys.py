@@ -20,11 +20,11 @@ def from_file(tmp_path: Path, text: str | bytes) -> ApiKeys:
     return ApiKeys.from_sources(file=file)
 
 
-def test_keys_come_from_values_the_variable_and_a_file(tmp_path: Path) -> None:
+def test_keys_come_from_values_and_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("from-file name=alice\n")
     file.chmod(0o600)
-    keys = ApiKeys.from_sources(["one", "two,three"], file, {"FARTHING_API_KEY": "four, five"})
+    keys = ApiKeys.from_sources(["one", "two,three", "four, five"], file)
     names = {
         key: keys.principal_of(key)
         for key in (b"one", b"two", b"three", b"four", b"five", b"from-file")
@@ -105,13 +105,6 @@ def test_a_bad_line_is_named_by_its_number_and_never_shown(
 def test_a_value_that_is_no_key_is_refused(values: list[str]) -> None:
     with pytest.raises(InvalidParameterError, match=r"^--api-key: "):
         ApiKeys.from_sources(values)
-
-
-def test_an_empty_variable_does_not_open_the_server() -> None:
-    with pytest.raises(InvalidParameterError, match="FARTHING_API_KEY: the key is empty"):
-        ApiKeys.from_sources(environ={"FARTHING_API_KEY": ""})
-    with pytest.raises(InvalidParameterError, match="FARTHING_API_KEY: this key was given before"):
-        ApiKeys.from_sources(["a"], environ={"FARTHING_API_KEY": "a"})
 
 
 def test_a_file_without_keys_or_none_at_all_does_not_open_the_server(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from farthing.cli.serve.config_file import read_config, written_config
 from farthing.cli.serve.flags import GROUPS
 from farthing.cli.serve.signature import groups_from, parameters_of, with_parameters
+from farthing.cli.serve.sources import require_no_empty_key
 from farthing.errors import InvalidParameterError
 
 _FLAGS = parameters_of(*GROUPS)
@@ -69,6 +71,7 @@ def _serve(
                 f"--model {model_option}: MODEL is {values['model']} already; give one of them"
             )
         values["model"] = model_option
+    require_no_empty_key(os.environ)
     if print_config:
         sys.stdout.write(written_config(values))
         return

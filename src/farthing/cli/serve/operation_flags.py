@@ -18,7 +18,8 @@ class QueueFlags:
             "--max-num-queued-reqs",
             metavar="N",
             min=1,
-            help="Requests that wait for a place; beyond them the answer is 429.",
+            help="Requests that wait for a place; beyond them the answer is 429. By default twice "
+            "--max-num-seqs, 64 at least.",
         ),
     ] = None
     max_num_queued_tokens: Annotated[
@@ -27,7 +28,8 @@ class QueueFlags:
             "--max-num-queued-tokens",
             metavar="TOKENS",
             min=1,
-            help="Tokens of the prompts that wait; beyond them the answer is 429.",
+            help="Tokens of the prompts that wait; beyond them the answer is 429. By default 4,096 "
+            "for each request that may wait, and one prompt as long as the context at least.",
         ),
     ] = None
 

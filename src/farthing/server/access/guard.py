@@ -21,6 +21,9 @@ OPEN_PATHS = frozenset(
 )
 """That need no key: probes and collectors have none (docs/decisions/which-paths-need-a-key.md)."""
 
+METHODS = ("GET", "HEAD", "OPTIONS", "POST")
+"""That anything here answers to."""
+
 _SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 _READABLE_HEADERS = ("x-request-id", "retry-after", "retry-after-ms")
 
@@ -37,7 +40,7 @@ def guard(app: ASGIApp, rules: AccessRules) -> ASGIApp:
         inner = _Cors(
             inner,
             allow_origins=rules.allowed_origins,
-            allow_methods=rules.allowed_methods,
+            allow_methods=METHODS if "*" in rules.allowed_methods else rules.allowed_methods,
             allow_headers=rules.allowed_headers,
             allow_credentials=rules.allow_credentials,
             expose_headers=_READABLE_HEADERS,

@@ -7,7 +7,7 @@ import hmac
 import logging
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from farthing.server.principal import Principal
 
 logger = logging.getLogger("farthing.server.access")
 
-VARIABLE = "FARTHING_API_KEY"
 MAX_KEY = 1024  # characters
 MAX_FILE = 1 << 20  # bytes of a file of keys
 
@@ -34,12 +33,10 @@ class ApiKeys:
         self._digests = [(_digest(key.encode()), principal) for key, principal in keys]
 
     @classmethod
-    def from_sources(
-        cls, values: Iterable[str] = (), file: Path | None = None, environ: Mapping[str, str] = {}
-    ) -> ApiKeys:
-        """Keys given as ``values``, as lines of ``file`` and as ``FARTHING_API_KEY``.
+    def from_sources(cls, values: Iterable[str] = (), file: Path | None = None) -> ApiKeys:
+        """Keys given as ``values`` and as lines of ``file``.
 
-        A value, or the variable, may be several keys with commas between them. A line of the file
+        A value may be several keys with commas between them. A line of the file
         is a key and, after it, any of ``name=``, ``requests_per_minute=``,
         ``max_concurrent_requests=`` and ``priority=``; ``#`` begins a comment. Keys without a name
         are numbered. Two keys may have one name, so that one can replace the other, if they are
@@ -51,8 +48,6 @@ class ApiKeys:
         found = _Found()
         for value in values:
             found.add_list(value, "--api-key")
-        if VARIABLE in environ:
-            found.add_list(environ[VARIABLE], VARIABLE)
         if file is not None:
             _read_file(file, found)
         return cls(found.keys)

@@ -38,7 +38,7 @@ class AccessRules:
         for origin in self.allowed_origins:
             if not _ORIGIN.fullmatch(origin):
                 raise InvalidParameterError(
-                    f"allowed origin {origin!r}: write it as a browser sends it, "
+                    f"allowed_origins={origin!r}: write it as a browser sends it, "
                     "like http://localhost:3000, or * for all"
                 )
         if self.allow_credentials and "*" in self.allowed_origins:

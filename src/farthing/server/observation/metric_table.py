@@ -50,11 +50,15 @@ VLLM_METRICS = (
         *("block_size", "num_gpu_blocks", "num_cpu_blocks", "cache_dtype"),
         "enable_prefix_caching",
     ),
-    _vllm("prompt_tokens_total", "counter", "Tokens of prompts that have been read."),
+    _vllm(
+        "prompt_tokens_total",
+        "counter",
+        "Tokens of prompts that have been read; as in vLLM, for each choice anew.",
+    ),
     _vllm(
         "prompt_tokens_by_source_total",
         "counter",
-        "Tokens of prompts that have been read: computed here (local_compute) or found in the "
+        "The same tokens: computed here (local_compute) or found in the "
         "prefix cache (local_cache_hit).",
         "source",
     ),

@@ -135,7 +135,7 @@ class AnswerStream:
         if not self._usage_always:
             return self._tail
         counts = usage_of(self._prompt_tokens, self._completion_tokens, 0)
-        del counts["prompt_tokens_details"]  # not known before the end
+        del counts["prompt_tokens_details"], counts["completion_tokens_details"]  # told at the end
         return b',"usage":' + _compact(counts) + b"}\n\n"
 
     def end(self) -> bytes:
