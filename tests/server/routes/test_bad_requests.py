@@ -286,7 +286,7 @@ def test_a_temperature_near_zero_is_greedy(served: Served) -> None:
 
 
 def test_schemas_without_end_are_served(served: Served) -> None:
-    """G6: the cache of grammars is bounded; that of this server holds fewer than come here."""
+    """G6; how much of them is kept, tests/sampling/grammar/test_params.py looks at."""
     with control_stream(served):
         for i in range(100):
             body = served.answer(
