@@ -70,7 +70,7 @@ def test_abort(state: str, engine: RunningEngine, control: list[StreamChunk]) ->
                 running[0].abort()
             case "reading":  # of a prompt of a dozen passes
                 aborted = await engine.submit([*range(20, 200)], LONG)
-                while aborted.key not in (key for step in engine.steps for key in step.begun):
+                while aborted.key not in (key for step in engine.steps for key, _ in step.begun):
                     await asyncio.sleep(0.001)
             case "decoding":
                 aborted = await engine.submit(other, LONG)
@@ -109,7 +109,7 @@ def test_abort(state: str, engine: RunningEngine, control: list[StreamChunk]) ->
         assert found.held_blocks <= -(-(len(PROMPT) + 150) // 16)
         if state == "reading":
             assert aborted is not None
-            read = [p[1] for step in engine.steps for p in step.progress if p[0] == aborted.key]
+            read = [p[2] for step in engine.steps for p in step.progress if p[0] == aborted.key]
             assert 0 < max(read) < 180
         if state in ("queued", "reading", "decoding", "preempted", "several"):
             assert aborted is not None

@@ -217,10 +217,11 @@ def test_a_turn_tells_what_it_did(engine: RunningEngine) -> None:
     before = time.monotonic()
     chunks = engine.run(one())
     steps = engine.steps
-    assert [step.begun for step in steps] == [(key,), *[()] * (len(steps) - 1)]
+    assert [step.begun for step in steps] == [((key, 0),), *[()] * (len(steps) - 1)]
     assert [step.prefill_rows for step in steps[:2]] == [64, 36]
     assert all((s.decode_rows, s.prefill_rows) == (1, 0) for s in steps[2:])
-    told = [(key, 64, 0, 1), *((key, 100, n, 1) for n in range(1, 24)), (key, 100, 24, 0)]
+    told = [(key, 0, 64, 0, False), *((key, 0, 100, n, False) for n in range(1, 24))]
+    told.append((key, 0, 100, 24, True))
     assert [p for step in steps for p in step.progress] == told
     assert len(steps) == 2 + 23
     assert [chunk for step in steps for _, chunk in step.chunks] == chunks
@@ -310,7 +311,7 @@ def test_two_thousand_that_wait_are_all_answered(engine: RunningEngine, llm: LLM
     waiting = [step.num_waiting for step in engine.steps]
     assert max(waiting) > 1000
     assert sum(b > a for a, b in pairwise(waiting)) > 5  # steps went on while they were queued
-    assert sorted(key for step in engine.steps for key in step.begun) == sorted(
+    assert sorted(key for step in engine.steps for key, _ in step.begun) == sorted(
         key for step in engine.steps for key, _ in step.outputs
     )
     engine.run(engine.settle())

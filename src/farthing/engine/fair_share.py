@@ -52,6 +52,11 @@ class VirtualTokenCounters:
         floor = self._floor if least is None else min(self._floor, least)
         self._service[user] = max(self._service[user], floor)
 
+    @property
+    def floor(self) -> int:
+        """Service of the last one who was next in his turn, at which newcomers begin."""
+        return self._floor
+
     def service(self, user: str) -> int:
         """Weighted tokens that count for ``user``."""
         return self._service[user]

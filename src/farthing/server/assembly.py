@@ -133,7 +133,9 @@ class Server:
             max_requests=self.settings.max_num_queued_reqs,
             max_prompt_tokens=self.settings.max_num_queued_tokens,
         )
-        self._admission = Admission.for_engine(info, limits, rates=self.settings.rates)
+        self._admission = Admission.for_engine(
+            info, limits, rates=self.settings.rates, fair_share=self.settings.engine.fair_share
+        )
         self.service.loaded(texts, info, self._admission)
 
     def warm_up(self) -> None:

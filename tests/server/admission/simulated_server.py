@@ -11,7 +11,6 @@ from random import Random
 
 from farthing.engine.draws import Draw
 from farthing.engine.engine import Engine, EngineConfig
-from farthing.engine.request import Request
 from farthing.engine.schedule import Schedule
 from farthing.engine.scheduler import SchedulerConfig
 from farthing.openai_protocol.errors import RequestError
@@ -58,9 +57,10 @@ class LengthRunner:
 class Client:
     """Asks until it is let in, as often as it is told to come again."""
 
-    prompt_tokens: int
-    lengths: Sequence[int]  # of each choice, were it not for max_tokens
+    prompt_tokens: int  # of each prompt
+    lengths: Sequence[int]  # of each answer, prompt by prompt, were it not for max_tokens
     max_tokens: int
+    num_prompts: int = 1  # of as many choices each
     principal: Principal = ANYBODY
     whole_seconds: bool = False  # reads Retry-After, not Retry-After-Ms
     counts: bool = False  # says how often it has come
@@ -68,8 +68,24 @@ class Client:
     came: list[float] = field(default_factory=list)
     promised: list[float] = field(default_factory=list)  # seconds, of each refusal
     codes: Counter[str] = field(default_factory=Counter)
-    begun: float = math.nan
+    begun: float = math.nan  # all its answers
     ended: float = math.nan
+
+    @property
+    def choices(self) -> int:
+        """Answers to each prompt."""
+        return len(self.lengths) // self.num_prompts
+
+
+class InWork:
+    """A client that was let in, from then until its last answer, as far as steps have told."""
+
+    def __init__(self, client: Client, place: Place, keys: Sequence[int]) -> None:
+        self.client = client
+        self.place = place
+        self.keys = keys  # of its prompts
+        self.to_begin = self.unended = len(client.lengths)  # answers
+        self.unread = set(keys)
 
 
 class SimulatedServer:
@@ -110,8 +126,9 @@ class SimulatedServer:
         self.clients: list[Client] = []
         self._rng = rng
         self._arrivals: list[tuple[float, int, Client]] = []
-        self._inbox: list[tuple[int, Client]] = []
-        self._open: dict[int, tuple[Client, Place, list[Request]]] = {}
+        self._inbox: list[InWork] = []
+        self._open: list[InWork] = []
+        self._of: dict[str, tuple[int, InWork]] = {}  # by request id; with the prompt's key
         self._keys = 0
         self._num_arrivals = 0
 
@@ -139,10 +156,7 @@ class SimulatedServer:
         time, _, client = heapq.heappop(self._arrivals)
         self.now = time
         client.came.append(time)
-        self._keys += 1
-        choices, ends = len(client.lengths), client.max_tokens
-        ask = Ask(self._keys, client.prompt_tokens, choices, ends, client.ignore_eos)
-        place = self._enter(client, ask)
+        place = self._enter(client)
         if isinstance(place, RequestError):
             assert place.status == 429
             assert place.retry_after is not None
@@ -151,71 +165,101 @@ class SimulatedServer:
             client.codes[place.code or ""] += 1
             self._push(client, time + (math.ceil(wait) if client.whole_seconds else wait))
             return
-        self._open[self._keys] = client, place, []
-        self._inbox.append((self._keys, client))
+        let_in = InWork(client, place, range(self._keys - client.num_prompts + 1, self._keys + 1))
+        self._open.append(let_in)
+        self._inbox.append(let_in)
         self._check()
 
-    def _enter(self, client: Client, ask: Ask) -> Place | RequestError:
+    def _enter(self, client: Client) -> Place | RequestError:
+        asks = []
+        for _ in range(client.num_prompts):
+            self._keys += 1
+            asks.append(
+                Ask(
+                    self._keys,
+                    client.prompt_tokens,
+                    client.choices,
+                    client.max_tokens,
+                    client.ignore_eos,
+                    client.principal.name or f"client {id(client)}",
+                )
+            )
         try:
             retries = len(client.promised) if client.counts else None
-            return self.admission.enter(client.principal, [ask], retries=retries)
+            return self.admission.enter(client.principal, asks, retries=retries)
         except RequestError as error:
             return error
 
     def _check(self) -> None:
         numbers = self.admission.numbers
-        waiting = [client for client, _, _ in self._open.values() if math.isnan(client.begun)]
+        waiting = [each for each in self._open if each.to_begin]
         assert numbers.waiting_requests == len(waiting) <= self.limits.max_requests
-        tokens = sum(client.prompt_tokens for client in waiting)
+        tokens = sum(each.client.prompt_tokens * len(each.unread) for each in waiting)
         assert numbers.waiting_tokens == tokens <= self.limits.max_prompt_tokens
         self.most_waiting = max(self.most_waiting, len(waiting))
         self.most_tokens = max(self.most_tokens, tokens)
 
-    def _submit(self, key: int, client: Client) -> None:
-        params = SamplingParams(
-            max_tokens=client.max_tokens,
-            n=len(client.lengths),
-            seed=key,
-            ignore_eos=client.ignore_eos,
-        )
-        # No two prompts are alike, so that nothing is found in the cache.
-        head = [8 + (key >> shift & 31) for shift in (0, 5, 10, 15)]
-        prompt = (head + [8] * client.prompt_tokens)[: client.prompt_tokens]
-        requests = self.engine.make_request(prompt, params)
-        for request, length in zip(requests, client.lengths, strict=True):
-            self.runner.lengths[request.request_id] = length
-        self._open[key][2].extend(requests)
-        self.engine.add_request(requests[0], self.now)
+    def _submit(self, let_in: InWork) -> None:
+        client = let_in.client
+        user = client.principal.name or f"client {id(client)}"
+        lengths = iter(client.lengths)
+        for key in let_in.keys:
+            params = SamplingParams(
+                max_tokens=client.max_tokens,
+                n=client.choices,
+                seed=key,
+                ignore_eos=client.ignore_eos,
+            )
+            # No two prompts are alike, so that nothing is found in the cache.
+            head = [8 + (key >> shift & 31) for shift in (0, 5, 10, 15)]
+            prompt = (head + [8] * client.prompt_tokens)[: client.prompt_tokens]
+            requests = self.engine.make_request(prompt, params, user=user)
+            for request in requests:
+                self._of[request.request_id] = key, let_in
+                self.runner.lengths[request.request_id] = next(lengths)
+            self.engine.add_request(requests[0], self.now)
 
     def _step(self) -> None:
         inbox, self._inbox = self._inbox, []
-        for key, client in inbox:
-            self._submit(key, client)
+        for let_in in inbox:
+            self._submit(let_in)
         started = self.now
         self.engine.step(started)
         rows = self.runner.last.rows
         decode = sum(r.num_tokens for r in rows if r.start >= r.request.num_prompt_tokens)
         prefill = sum(r.num_tokens for r in rows) - decode
         ended = started + self.cost(decode, prefill)
-        with_rows = {r.request.request_id for r in rows}
         while self._arrivals and self._arrivals[0][0] < ended:
             self._let_in()
         self.now = ended
-        begun, progress, over = [], [], []
-        for key, (client, _, requests) in self._open.items():
-            if not requests:
-                continue
-            if math.isnan(client.begun) and requests[0].admitted_at is not None:
-                client.begun = ended
+        self._tell(started, ended, decode, prefill)
+        for let_in in [each for each in self._open if not each.unended]:
+            self._open.remove(let_in)
+            let_in.client.ended = ended
+            let_in.place.leave()
+        self.engine.scheduler.begun.clear()
+        self.engine.scheduler.ended.clear()
+        self._check()
+
+    def _tell(self, started: float, ended: float, decode: int, prefill: int) -> None:
+        """What the engine process tells of a step."""
+        begun, progress = [], []
+        for request in self.engine.scheduler.begun:
+            key, let_in = self._of[request.request_id]
+            begun.append((key, request.choice))
+            let_in.unread.discard(key)
+            let_in.to_begin -= 1
+            if not let_in.to_begin:
+                let_in.client.begun = ended
                 self.freed.append(ended)
-                begun.append(key)
-            if any(request.request_id in with_rows for request in requests):
-                read = min(requests[0].num_computed_tokens, client.prompt_tokens)
-                sampled = sum(len(request.output_token_ids) for request in requests)
-                unfinished = sum(not request.finished for request in requests)
-                progress.append((key, read, sampled, unfinished))
-                if not unfinished:
-                    over.append(key)
+        for request in [rows.request for rows in self.runner.last.rows]:
+            key, let_in = self._of[request.request_id]
+            read = min(request.num_computed_tokens, request.num_prompt_tokens)
+            sampled = len(request.output_token_ids)
+            progress.append((key, request.choice, read, sampled, request.finished))
+            if request.finished:
+                let_in.unended -= 1
+                del self._of[request.request_id], self.runner.lengths[request.request_id]
         load = self.engine.load()
         self.admission.on_step(
             Stepped(
@@ -232,14 +276,6 @@ class SimulatedServer:
                 failures=(),
             )
         )
-        for key in over:
-            client, place, requests = self._open.pop(key)
-            client.ended = ended
-            place.leave()
-            for request in requests:
-                del self.runner.lengths[request.request_id]
-        self.engine.scheduler.ended.clear()
-        self._check()
 
 
 def noisy_cost(

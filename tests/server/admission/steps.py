@@ -15,8 +15,8 @@ def stepped(
     prefill_rows: int = 0,
     num_running: int = 1,
     num_waiting: int = 0,
-    begun: Sequence[int] = (),
-    progress: Sequence[tuple[int, int, int, int]] = (),
+    begun: Sequence[tuple[int, int]] = (),
+    progress: Sequence[tuple[int, int, int, int, bool]] = (),
 ) -> Stepped:
     return Stepped(
         started=started,

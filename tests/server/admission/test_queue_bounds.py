@@ -26,6 +26,20 @@ def entered(admission: Admission, asks: list[Ask]) -> Place | RequestError:
         return error
 
 
+class Choices:
+    """Those of a prompt, by number."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        self.to_come = set(range(ask.sequences))
+        self.running: set[int] = set()
+        self.begun = False
+
+    @property
+    def waiting_tokens(self) -> int:
+        return self.ask.prompt_tokens if self.to_come and not self.begun else 0
+
+
 class Traffic(RuleBasedStateMachine):
     """Anyone enters, begins, advances, ends and leaves at any time."""
 
@@ -36,8 +50,7 @@ class Traffic(RuleBasedStateMachine):
             QueueLimits(MAX_REQUESTS, MAX_TOKENS), max_num_seqs=2, clock=lambda: self.now
         )
         self.keys = 0
-        self.waiting: dict[int, dict[int, int]] = {}  # by place: tokens of prompts by key
-        self.places: dict[int, tuple[Place, list[Ask]]] = {}
+        self.places: dict[int, tuple[Place, list[Choices]]] = {}
         self.refused = 0
 
     @rule(
@@ -49,7 +62,7 @@ class Traffic(RuleBasedStateMachine):
         asks = [Ask(self.keys + i, n, choices, 20, ignore_eos) for i, n in enumerate(sizes)]
         self.keys += len(sizes)
         tokens = self.tokens()
-        fits = len(self.waiting) < MAX_REQUESTS and tokens + sum(sizes) <= MAX_TOKENS
+        fits = self.waiting() < MAX_REQUESTS and tokens + sum(sizes) <= MAX_TOKENS
         place = entered(self.admission, asks)
         if isinstance(place, RequestError):
             assert not fits
@@ -57,13 +70,11 @@ class Traffic(RuleBasedStateMachine):
             self.check_refusal(place, sum(sizes))
             return
         assert fits
-        number = asks[0].key
-        self.places[number] = place, asks
-        self.waiting[number] = {ask.key: ask.prompt_tokens for ask in asks}
+        self.places[asks[0].key] = place, [Choices(ask) for ask in asks]
 
     @rule()
     def ask_before_reading(self) -> None:
-        full = len(self.waiting) >= MAX_REQUESTS
+        full = self.waiting() >= MAX_REQUESTS
         try:
             self.admission.refuse_if_full(ANYBODY)
             assert not full
@@ -83,26 +94,34 @@ class Traffic(RuleBasedStateMachine):
         assert error.retry_after is not None
         assert LEAST_WAIT <= error.retry_after <= MOST_WAIT
 
+    def waiting(self) -> int:
+        """Requests of which an answer has not begun."""
+        return sum(any(each.to_come for each in all_of) for _, all_of in self.places.values())
+
     def tokens(self) -> int:
-        return sum(sum(prompts.values()) for prompts in self.waiting.values())
+        return sum(each.waiting_tokens for _, all_of in self.places.values() for each in all_of)
 
     @rule(pick=st.randoms(use_true_random=False), seconds=st.floats(0, 5))
     def step(self, pick, seconds: float) -> None:
-        begun = [k for prompts in self.waiting.values() for k in prompts if pick.random() < 0.4]
-        for number in list(self.waiting):
-            for key in begun:
-                self.waiting[number].pop(key, None)
-            if not self.waiting[number]:
-                del self.waiting[number]
-        progress = []
-        for _, asks in self.places.values():
-            for ask in asks:
-                waits = any(ask.key in prompts for prompts in self.waiting.values())
-                if not waits and pick.random() < 0.7:
-                    sampled = pick.randint(0, 20 * ask.sequences)
-                    left = pick.randint(0, ask.sequences)
-                    progress.append((ask.key, ask.prompt_tokens, sampled, left))
-        gone = [self.keys + 1000] if pick.random() < 0.3 else []
+        begun, progress = [], []
+        for each in [each for _, all_of in self.places.values() for each in all_of]:
+            key, length = each.ask.key, each.ask.prompt_tokens
+            if each.to_come and pick.random() < 0.4:
+                # The first reads the prompt, the others may follow together.
+                number = min(each.to_come)
+                new = {number} if number == 0 else set(each.to_come)
+                each.to_come -= new
+                each.running |= new
+                each.begun = True
+                begun += [(key, number) for number in new]
+            for number in [n for n in each.running if pick.random() < 0.7]:
+                ends = pick.random() < 0.2
+                progress.append((key, number, length, pick.randint(1, 20), ends))
+                each.running -= {number} if ends else set()
+            if each.to_come and pick.random() < 0.1:  # its time has run out
+                number = each.to_come.pop()
+                progress.append((key, number, length, 0, True))
+        gone = [(self.keys + 1000, 0)] if pick.random() < 0.3 else []
         self.admission.on_step(
             stepped(self.now, self.now + seconds, begun=[*begun, *gone], progress=progress)
         )
@@ -121,12 +140,11 @@ class Traffic(RuleBasedStateMachine):
         place.leave()
         if twice:
             place.leave()
-        self.waiting.pop(number, None)
 
     @invariant()
     def counts_are_right_and_bounded(self) -> None:
         numbers = self.admission.numbers
-        assert numbers.waiting_requests == len(self.waiting) <= MAX_REQUESTS
+        assert numbers.waiting_requests == self.waiting() <= MAX_REQUESTS
         assert numbers.waiting_tokens == self.tokens() <= MAX_TOKENS
         assert sum(numbers.refusals.values()) == self.refused
         assert numbers.promised.count == self.refused - numbers.refusals[Refusal.TOO_LARGE]
@@ -147,21 +165,49 @@ def test_an_empty_queue_refuses_nobody_who_may_ever_wait() -> None:
 def test_a_request_waits_until_the_last_of_its_prompts_has_begun() -> None:
     admission = Admission(QueueLimits(1, 100), max_num_seqs=4)
     place = admission.enter(ANYBODY, [Ask(1, 10, 1, 5), Ask(2, 20, 1, 5)])
-    admission.on_step(stepped(0.0, 0.1, begun=[1]))
+    admission.on_step(stepped(0.0, 0.1, begun=[(1, 0)]))
     assert (admission.numbers.waiting_requests, admission.numbers.waiting_tokens) == (1, 20)
     with pytest.raises(RequestError):
         admission.enter(ANYBODY, [Ask(3, 1, 1, 5)])
-    admission.on_step(stepped(0.1, 0.2, begun=[2]))
+    admission.on_step(stepped(0.1, 0.2, begun=[(2, 0)]))
     assert (admission.numbers.waiting_requests, admission.numbers.waiting_tokens) == (0, 0)
     place.leave()
     admission.enter(ANYBODY, [Ask(4, 1, 1, 5)])
+
+
+def test_a_request_waits_until_the_last_of_its_choices_has_begun() -> None:
+    """Its tokens no longer than until the first has, which reads them for all."""
+    admission = Admission(QueueLimits(1, 100), max_num_seqs=2)
+    place = admission.enter(ANYBODY, [Ask(1, 10, 3, 5)])
+    admission.on_step(stepped(0.0, 0.1, begun=[(1, 0)], progress=[(1, 0, 10, 1, False)]))
+    assert (admission.numbers.waiting_requests, admission.numbers.waiting_tokens) == (1, 0)
+    admission.on_step(stepped(0.1, 0.2, begun=[(1, 1)], progress=[(1, 1, 10, 1, False)]))
+    with pytest.raises(RequestError):
+        admission.enter(ANYBODY, [Ask(2, 1, 1, 5)])
+    admission.on_step(stepped(0.2, 0.3, progress=[(1, 0, 10, 5, True)]))
+    assert admission.numbers.waiting_requests == 1
+    admission.on_step(stepped(0.3, 0.4, begun=[(1, 2)], progress=[(1, 2, 10, 1, False)]))
+    assert admission.numbers.waiting_requests == 0
+    place.leave()
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+def test_choices_that_end_before_they_begin_wait_no_more(begun: int) -> None:
+    admission = Admission(QueueLimits(1, 100), max_num_seqs=1)
+    admission.enter(ANYBODY, [Ask(1, 10, 3, 5)])
+    admission.on_step(stepped(0.0, 0.1, begun=[(1, 0)][:begun]))
+    ends = [(1, number, 10, 0, True) for number in range(3)]
+    admission.on_step(stepped(0.1, 0.2, progress=ends[:2]))
+    assert admission.numbers.waiting_requests == 1
+    admission.on_step(stepped(0.2, 0.3, progress=ends[2:]))
+    assert (admission.numbers.waiting_requests, admission.numbers.waiting_tokens) == (0, 0)
 
 
 def test_who_leaves_while_he_waits_makes_room_at_once() -> None:
     admission = Admission(QueueLimits(1, 100), max_num_seqs=4)
     admission.enter(ANYBODY, [Ask(1, 10, 1, 5)]).leave()
     place = admission.enter(ANYBODY, [Ask(2, 100, 1, 5)])
-    admission.on_step(stepped(0.0, 0.1, begun=[1]))  # told too late, of one that is gone
+    admission.on_step(stepped(0.0, 0.1, begun=[(1, 0)]))  # told too late, of one that is gone
     assert admission.numbers.waiting_requests == 1
     place.leave()
 

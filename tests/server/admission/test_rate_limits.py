@@ -124,7 +124,9 @@ def test_the_wait_for_one_at_a_time_is_what_its_own_request_takes() -> None:
     place = door.admission.enter(alice, [Ask(9999, 10, 1, 50, ignore_eos=True)])
     now = door.clock.now = 600.0
     door.admission.on_step(
-        stepped(now - 0.1, now, decode_rows=1, begun=[9999], progress=[(9999, 10, 40, 1)])
+        stepped(
+            now - 0.1, now, decode_rows=1, begun=[(9999, 0)], progress=[(9999, 0, 10, 40, False)]
+        )
     )
     assert door.refusal(alice).retry_after == pytest.approx(1 + SLACK, rel=0.02)
     place.leave()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from itertools import cycle
 from random import Random
 from statistics import mean, median
 
@@ -31,6 +32,12 @@ Length = Callable[[Random], int]
 LENGTHS: dict[str, Length] = {
     "exponential": lambda rng: max(1, int(rng.expovariate(1 / 150))),
     "heavy tail": lambda rng: max(1, int(rng.lognormvariate(4.5, 1.0))),
+}
+
+MANY_ANSWERS = {  # prompts, and choices of each
+    "choices": ((1, 4),),
+    "singles and choices": ((1, 1), (1, 1), (1, 1), (1, 4), (1, 8), (1, 16)),
+    "singles and lists": ((1, 1), (1, 1), (1, 1), (8, 4)),
 }
 
 
@@ -73,7 +80,7 @@ def play(
     limits: QueueLimits = LIMITS,
     prompts: tuple[int, int] = (20, 400),
     prompt_row: float = 0.002,  # seconds
-    choices: int = 1,
+    asks: tuple[tuple[int, int], ...] = ((1, 1),),  # prompts, and choices of each, in turn
     apart: float = 0.2,  # seconds, those before the burst
     burst: int = BURST,
     num_blocks: int = 4096,
@@ -88,9 +95,13 @@ def play(
         admission=admission,
     )
 
+    kinds = cycle(asks)
+
     def one() -> Client:
-        lengths = [length(rng) for _ in range(choices)]
-        return Client(rng.randint(*prompts), lengths, 512, whole_seconds=whole_seconds)
+        num_prompts, choices = next(kinds)
+        lengths = [length(rng) for _ in range(num_prompts * choices)]
+        size = rng.randint(*prompts)
+        return Client(size, lengths, 512, num_prompts, whole_seconds=whole_seconds)
 
     for i in range(WARM):
         server.arrive(one(), i * apart)
@@ -144,8 +155,19 @@ def test_they_are_where_memory_is_what_is_short() -> None:
     assert told.server.engine.scheduler.num_preemptions > 20
 
 
-def test_they_are_for_several_choices() -> None:
-    assert play(LENGTHS["exponential"], 1, choices=3, apart=2.5, burst=150).true
+@pytest.mark.parametrize("asks", MANY_ANSWERS.values(), ids=MANY_ANSWERS)
+def test_they_are_for_requests_of_many_answers(asks: tuple[tuple[int, int], ...]) -> None:
+    """Whoever asks for one and whoever asks for many, beside each other."""
+    # What the mean request takes: nobody is refused before the burst.
+    apart = mean(prompts * (0.42 + 0.29 * choices) for prompts, choices in asks)
+    told = play(LENGTHS["exponential"], 1, asks=asks, apart=apart, burst=120)
+    print(
+        f"{asks}: median |actual - told| {median(told.errors):.2f} s, of the place "
+        f"{median(told.place_errors):.0%}, visits {mean(told.visits):.2f}"
+    )
+    assert median(told.errors) < 1
+    assert median(told.place_errors) < 0.25
+    assert mean(told.visits) < 1.75
 
 
 class ConstantSecond(Admission):

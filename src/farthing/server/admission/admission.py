@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from farthing.openai_protocol.errors import RequestError
-from farthing.server.admission.forecasting import Forecasting
+from farthing.server.admission.forecasting import Begun, Forecasting
 from farthing.server.admission.limits import QueueLimits, RateLimits
 from farthing.server.admission.numbers import AdmissionNumbers, Refusal
 from farthing.server.admission.promises import LEAST_WAIT, MOST_WAIT, Promises
@@ -23,11 +23,11 @@ __all__ = ["Admission", "Ask", "Place"]
 class Admission:
     """Lets requests in while there is room for them to wait.
 
-    A request waits from :meth:`enter` until the engine has begun all its prompts; the tokens of a
-    prompt count until it has begun. Neither number is ever above its limit. Who finds no room is
-    told when there will be, each a place of his own. Who comes is not known by name, so his place
-    is not kept for him alone. ``max_num_seqs`` and ``max_num_batched_tokens`` are the engine's. One
-    thread.
+    A request waits from :meth:`enter` until the engine has begun all its answers; the tokens of a
+    prompt count until the first of its own has. Neither number is ever above its limit. Who finds
+    no room is told when there will be, each a place of his own. Who comes is not known by name, so
+    his place is not kept for him alone. ``max_num_seqs``, ``max_num_batched_tokens`` and
+    ``fair_share`` are the engine's. One thread.
     """
 
     def __init__(
@@ -37,11 +37,13 @@ class Admission:
         max_num_seqs: int,
         max_num_batched_tokens: int = 512,
         rates: RateLimits | None = None,
+        fair_share: bool = True,
         steps: StepTimeModel | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
         self._clock = clock
+        self._fair_share = fair_share
         self._waiting = 0  # requests
         self._tokens = 0  # of prompts that wait
         self._promises = Promises()
@@ -53,7 +55,12 @@ class Admission:
 
     @classmethod
     def for_engine(
-        cls, info: EngineInfo, limits: QueueLimits, *, rates: RateLimits | None = None
+        cls,
+        info: EngineInfo,
+        limits: QueueLimits,
+        *,
+        rates: RateLimits | None = None,
+        fair_share: bool = True,
     ) -> Admission:
         """Before the engine that says ``info`` of itself."""
         guess = first_guess(info.weight_bytes, info.num_threads, info.read_bandwidth)
@@ -62,6 +69,7 @@ class Admission:
             max_num_seqs=info.max_num_seqs,
             max_num_batched_tokens=info.max_num_batched_tokens,
             rates=rates,
+            fair_share=fair_share,
             steps=LinearStepTimes(guess),
         )
 
@@ -104,9 +112,10 @@ class Admission:
         if retries == 0 and not self._has_place_for_newcomer(now):
             raise self._queue_full(Refusal.PROMISED, tokens, now, again=False)
         self._rates.enter(principal, now)
-        request = Entered(principal.name, now)
+        user = asks[0].user if asks and self._fair_share else ""
+        request = Entered(principal.name, now, user, asks[0].priority if asks else 0)
         request.prompts = [Prompt(ask, request) for ask in asks]
-        request.waiting = len(asks)
+        request.waiting = sum(ask.sequences for ask in asks)
         if asks:
             self._waiting += 1
             self._tokens += tokens
@@ -135,27 +144,20 @@ class Admission:
         Returns the seconds, above 0, that it was expected to take before that was known.
         """
         predicted = self._forecasting.predict(stepped)
-        for prompt in self._forecasting.on_step(stepped):
-            self._begin(prompt)
-        self._count()
+        self._note_begun(self._forecasting.on_step(stepped, self._clock()))
         return predicted
 
-    def _begin(self, prompt: Prompt) -> None:
-        """Notes that a prompt waits no more."""
-        self._tokens -= prompt.ask.prompt_tokens
-        prompt.request.waiting -= 1
-        if not prompt.request.waiting:
-            self._waiting -= 1
-            self._forecasting.free(self._clock())
+    def _note_begun(self, begun: Begun) -> None:
+        self._tokens -= begun.tokens
+        self._waiting -= begun.requests
+        self._count()
 
     def _leave(self, principal: Principal, request: Entered) -> None:
         if request.left:
             return
         request.left = True
         self._rates.leave(principal)
-        for prompt in self._forecasting.leave(request):
-            self._begin(prompt)
-        self._count()
+        self._note_begun(self._forecasting.leave(request, self._clock()))
 
     def _queue_full(self, reason: Refusal, tokens: int, now: float, *, again: bool) -> RequestError:
         limits, promises, forecasting = self.limits, self._promises, self._forecasting

@@ -11,6 +11,7 @@ class Ask:
     """A prompt that somebody wants an answer to.
 
     ``sequences``: its choices. ``max_tokens``: that each may become long; ``ignore_eos``: it does.
+    ``user`` and ``priority`` are the engine's, the same for all prompts of a request.
     """
 
     key: int
@@ -18,6 +19,8 @@ class Ask:
     sequences: int
     max_tokens: int
     ignore_eos: bool = False
+    user: str = ""
+    priority: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -26,27 +29,35 @@ class Entered:
 
     principal: str
     at: float
+    user: str = ""
+    priority: int = 0
     prompts: list[Prompt] = field(default_factory=list)
-    waiting: int = 0  # prompts that have not begun
+    waiting: int = 0  # answers that have not begun
     left: bool = False
+
+
+@dataclass(slots=True)
+class Choice:
+    """An answer that has begun."""
+
+    sampled: int = 0  # tokens
+    noted: int = 0  # of them, that the lengths of answers know of
 
 
 @dataclass(slots=True, eq=False)
 class Prompt:
-    """One prompt and how far it has come."""
+    """One prompt and how far its choices have come."""
 
     ask: Ask
     request: Entered
-    begun: bool = False
     read: int = 0  # tokens of it that are stored
-    sampled: int = 0  # tokens of all its choices
-    unfinished: int = 0  # choices that have not ended
-    noted: int = 0  # tokens of a choice that the lengths of answers know of
+    running: dict[int, Choice] = field(default_factory=dict)  # by number
+    copies: int = 1  # prompts like it that it stands for, one after the other
+    waiting: int = field(init=False)  # choices that have not begun
 
-    @property
-    def sampled_each(self) -> int:
-        """Tokens that a choice has, on average."""
-        return self.sampled // self.ask.sequences
+    def __post_init__(self) -> None:
+        """All wait."""
+        self.waiting = self.ask.sequences
 
 
 def prompt_tokens(asks: Sequence[Ask]) -> int:

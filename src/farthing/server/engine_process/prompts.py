@@ -33,17 +33,12 @@ class _Prompt:
     def finished(self) -> bool:
         return all(processor.request.finished for processor in self.choices)
 
-    def progress(self) -> tuple[int, int, int, int]:
-        """See :class:`Stepped`."""
-        stored = sampled = unfinished = 0
-        for processor in self.choices:
-            request = processor.request
-            sampled += len(request.output_token_ids)
-            if not request.finished:
-                unfinished += 1
-                stored = max(stored, request.num_computed_tokens)
-        length = self.choices[0].request.num_prompt_tokens
-        return self.key, min(stored, length) if unfinished else length, sampled, unfinished
+    def progress(self, request: Request) -> tuple[int, int, int, int, bool]:
+        """Of one of its choices; see :class:`Stepped`."""
+        ended, stored = request.finished, request.num_prompt_tokens
+        if not ended:
+            stored = min(request.num_computed_tokens, stored)
+        return self.key, request.choice, stored, len(request.output_token_ids), ended
 
 
 @dataclass(slots=True)
@@ -52,8 +47,8 @@ class News:
 
     decode_rows: int
     prefill_rows: int
-    begun: list[int]
-    progress: list[tuple[int, int, int, int]] = field(default_factory=list)
+    begun: list[tuple[int, int]]
+    progress: list[tuple[int, int, int, int, bool]] = field(default_factory=list)
     chunks: list[tuple[int, StreamChunk]] = field(default_factory=list)
     outputs: list[tuple[int, RequestOutput]] = field(default_factory=list)
     failures: list[tuple[int, RequestError]] = field(default_factory=list)
@@ -157,6 +152,7 @@ class OpenPrompts:
         """
         schedule = self._engine.last_schedule
         begun = self._begun()
+        there: dict[str, tuple[_Prompt, OutputProcessor]] = {}
         touched: dict[str, tuple[_Prompt, OutputProcessor]] = {}
         for event in events:
             found = self._choices.get(event.request.request_id)
@@ -164,23 +160,24 @@ class OpenPrompts:
                 touched[event.request.request_id] = found
                 self._process(*found, event)
         news = News(*self._engine.record(events, started, ended), begun=begun)
-        there = [self._choices.get(rows.request.request_id) for rows in schedule.rows]
-        prompts = {found[0].key: found[0] for found in (*there, *touched.values()) if found}
+        for rows in schedule.rows:
+            if found := self._choices.get(rows.request.request_id):
+                there[rows.request.request_id] = found
+        there |= touched
         for prompt, processor in touched.values():
             if prompt.stream and prompt.problem is None:
                 news.chunks += [(prompt.key, chunk) for chunk in processor.take()]
             if logprobs := processor.take_prompt_logprobs():
                 news.prompt_logprobs.append((prompt.key, logprobs))
-        for prompt in prompts.values():
+        for prompt in {prompt.key: prompt for prompt, _ in there.values()}.values():
             self._end_if_over(prompt, news)
-            news.progress.append(prompt.progress())
+        news.progress += [prompt.progress(found.request) for prompt, found in there.values()]
         return news
 
-    def _begun(self) -> list[int]:
-        """Prompts whose first choice runs for the first time."""
-        begun = self._engine.scheduler.begun
-        leaders = [request.request_id for request in begun if request.leader is None]
-        return [self._choices[name][0].key for name in leaders if name in self._choices]
+    def _begun(self) -> list[tuple[int, int]]:
+        """Key and number of the choices that run for the first time."""
+        begun = [(self._choices.get(r.request_id), r) for r in self._engine.scheduler.begun]
+        return [(found[0].key, request.choice) for found, request in begun if found]
 
     def _process(self, prompt: _Prompt, processor: OutputProcessor, event: TokenEvent) -> None:
         try:

@@ -59,7 +59,17 @@ def asks_of(job: Job, messages: Sequence[Submit]) -> list[Ask]:
         length = len(message.prompt_token_ids)
         room = job.served.context_length - length
         limit = room if params.max_tokens is None else min(params.max_tokens, room)
-        asks.append(Ask(message.key, length, params.n, limit, params.ignore_eos))
+        asks.append(
+            Ask(
+                message.key,
+                length,
+                params.n,
+                limit,
+                params.ignore_eos,
+                message.user,
+                message.priority,
+            )
+        )
     return asks
 
 

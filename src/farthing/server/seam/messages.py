@@ -127,10 +127,11 @@ class Stepped:
     prefill_rows: int
     num_running: int
     num_waiting: int
-    begun: tuple[int, ...]  # prompts whose first choice began to run in it
-    # Of each prompt that had rows in it: its key, the tokens of it that are stored now, the tokens
-    # that all its choices have so far, and how many of its choices have not ended.
-    progress: tuple[tuple[int, int, int, int], ...]
+    # Key and number of each choice that ran for the first time; from 0, which reads the prompt.
+    begun: tuple[tuple[int, int], ...]
+    # Of each choice that had rows in it or ended: key, number, the tokens of the prompt that are
+    # stored for it, the tokens it has so far, and whether it has ended.
+    progress: tuple[tuple[int, int, int, int, bool], ...]
     chunks: tuple[tuple[int, StreamChunk], ...]
     outputs: tuple[tuple[int, RequestOutput], ...]
     failures: tuple[tuple[int, RequestError], ...]
