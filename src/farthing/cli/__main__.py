@@ -1,6 +1,6 @@
 """``python -m farthing.cli``."""
 
-from farthing.cli.main import main
+from farthing.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from farthing.cli.entry import take_interrupts
 from farthing.errors import FarthingError
 
 EXIT_INTERNAL = 1  # a bug of ours
@@ -85,6 +86,7 @@ class ErrorReportingGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb. Exit statuses: 2 for errors of use, 1 for bugs, 130 for Ctrl-C."""
         try:
+            take_interrupts()
             with _quiet_broken_pipe():
                 return super().invoke(ctx)
         except KeyboardInterrupt:

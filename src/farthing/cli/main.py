@@ -65,7 +65,7 @@ app.add_typer(bench, name="bench")
 
 
 def main() -> None:
-    """Entry point of the installed command."""
+    """Runs the command that the arguments name."""
     prepare_streams()
     try:
         app(prog_name="farthing")
