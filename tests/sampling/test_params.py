@@ -104,7 +104,7 @@ def test_the_defaults_are_those_vllm_users_know() -> None:
 )
 def test_a_value_that_cannot_be_is_refused_by_name(name: str, value: Any) -> None:
     arguments: dict[str, Any] = {name: value}
-    with pytest.raises(InvalidParameterError, match=rf"{name}.* must be ") as raised:
+    with pytest.raises(InvalidParameterError, match=rf"{name}.*( must be |, at most)") as raised:
         SamplingParams(**arguments)
     assert len(str(raised.value)) < 200, "it does not echo what it was given"
     assert "\n" not in str(raised.value)

@@ -53,6 +53,12 @@ class ChatRequest(SamplingFields):
         if self.top_logprobs is not None and not self.logprobs:
             raise RequestError("top_logprobs: logprobs must be true with it", param="top_logprobs")
         limits = (self.max_completion_tokens, self.max_tokens)
+        if self.max_completion_tokens is not None and self.max_completion_tokens < 1:
+            raise RequestError(
+                f"max_completion_tokens={self.max_completion_tokens} must be at least 1, or null "
+                "for all the context",
+                param="max_completion_tokens",
+            )
         return self.sampling_params(
             max_tokens=next((limit for limit in limits if limit is not None), None),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, Tag
 
+from farthing.errors import InvalidParameterError
 from farthing.openai_protocol.answer_form import ResponseFormat, StructuredOutputs, answer_form
 from farthing.openai_protocol.errors import RequestError, shown
 from farthing.openai_protocol.validation import BY_KIND, FAIL_FAST, Strict
@@ -17,6 +18,10 @@ TextOrTexts = Annotated[
 ]
 TokenIds = Annotated[list[int], FAIL_FAST]
 
+_JSON_WORDS = (
+    *(("None", "null"), ("True", "true"), ("False", "false")),
+    *(("a sequence", "a list"), ("a mapping", "an object")),
+)
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 # Fields that would change the answer and are not served: (name, values that ask for nothing).
@@ -144,14 +149,19 @@ class SamplingFields(Strict):
             for kind in ("json", "regex", "choice", "grammar")
         }
         forms["grammar"] = ("grammar", self.grammar or None)  # llama-server's; "" is none
-        return SamplingParams(
-            **{name: value for name, value in given.items() if value is not None},
-            max_tokens=max_tokens,
-            logprobs=logprobs,
-            seed=None if self.seed is None else self.seed % 2**64,
-            logit_bias=None if self.logit_bias is None else _by_id(self.logit_bias),
-            structured_outputs=answer_form(self.response_format, self.structured_outputs, forms),
-        )
+        bias = None if self.logit_bias is None else _by_id(self.logit_bias)
+        form = answer_form(self.response_format, self.structured_outputs, forms)
+        try:
+            return SamplingParams(
+                **{name: value for name, value in given.items() if value is not None},
+                max_tokens=max_tokens,
+                logprobs=logprobs,
+                seed=None if self.seed is None else self.seed % 2**64,
+                logit_bias=bias,
+                structured_outputs=form,
+            )
+        except InvalidParameterError as error:
+            raise InvalidParameterError(_in_json(str(error))) from None
 
     def _refuse_what_is_not_served(self) -> None:
         if self.stream_options is not None and not self.stream:
@@ -166,6 +176,14 @@ class SamplingFields(Strict):
                     "guided_*: json, regex, choice and grammar are served, or structured_outputs",
                     param=name[:40],
                 )
+
+
+def _in_json(message: str) -> str:
+    """What should be right as clients know it; the value before is theirs."""
+    wrong, must, right = message.rpartition(" must be ")
+    for python, json in _JSON_WORDS:
+        right = right.replace(python, json)
+    return wrong + must + right
 
 
 def _by_id(bias: dict[str, float]) -> dict[int, float]:

@@ -49,11 +49,13 @@ class Checks:
     def texts(self, name: str, *, most: int, most_bytes: int) -> tuple[str, ...]:
         """One string, or up to ``most``, each of 1 to ``most_bytes`` bytes; none for None."""
         texts = self._items(name, "a string or a sequence of strings")
-        self.require(len(texts) <= most, name, len(texts), f"at most {most} strings")
-        for text in texts:
+        if len(texts) > most:
+            raise InvalidParameterError(f"{name}: {len(texts)} strings, at most {most} are taken")
+        alone = isinstance(getattr(self._params, name), str)
+        for i, text in enumerate(texts):
             self.require(
                 isinstance(text, str) and 0 < _utf8_length(text) <= most_bytes,
-                name,
+                name if alone else f"{name}[{i}]",
                 text if isinstance(text, str) else type(text).__name__,
                 f"UTF-8 text of 1 to {most_bytes} bytes",
             )
@@ -65,8 +67,9 @@ class Checks:
             return None
         ids = self._items(name, "a sequence of token ids")
         self.require(len(ids) >= least, name, list(ids), f"a sequence of {least} id or more")
-        for token in ids:
-            self.require(_is_int(token) and 0 <= token < 2**31, name, token, "a token id")
+        for i, token in enumerate(ids):
+            good = _is_int(token) and 0 <= token < 2**31
+            self.require(good, f"{name}[{i}]", token, "a token id")
         return ids
 
     def bias(self, name: str, most: float) -> dict[int, float] | None:

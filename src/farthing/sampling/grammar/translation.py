@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,6 +50,8 @@ In grammars of other kinds a terminal that must go on for ever cannot be written
 """
 
 _FROM_GBNF = "// from GBNF\n"
+
+_EXCERPT = re.compile(r"[0-9]+ \||\^$")  # of the grammar, and a mark below
 
 _MAX_MESSAGE = 240
 
@@ -215,7 +218,7 @@ def one_line(message: str) -> str:
     if message.startswith("panic"):
         return "it cannot be compiled"
     lines = [line.strip() for line in message.replace("<non-verbose/>", "").splitlines()]
-    text = " ".join(line for line in lines if line and not line[0].isdigit() and line != "^")
+    text = " ".join(line for line in lines if line and not _EXCERPT.match(line))
     text = text or " ".join(lines)
     if any(sign in message for sign in _TOO_COMPLEX):
         return "it is too complex"
