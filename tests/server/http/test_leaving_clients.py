@@ -149,3 +149,43 @@ def test_a_server_that_stops_lets_streams_end_and_nothing_begin() -> None:
         for client in (stream, ender, idle, begun, body, ending):
             client.socket.close()
         ended.join()
+
+
+def send_last(client: RawClient, request: bytes) -> None:
+    """Sends what ends with the end of all that is sent, in one packet if it fits."""
+    cork = getattr(socket, "TCP_CORK", None)
+    if cork is not None:
+        client.socket.setsockopt(socket.IPPROTO_TCP, cork, 1)
+    client.send(request)
+    client.socket.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize(
+    ("asked", "body"),
+    [
+        (get("/hello"), b'{"hello":"world"}'),
+        (get("/large"), b"x" * 30_000_000),
+        (post("/echo", b'{"a": 1}'), b'{"a": 1}'),
+        (post("/plain", b"x" * 70_000), b"x" * 70_000),
+        (post("/ignored", b"{}"), b"late"),
+    ],
+    ids=["no body", "large", "body", "large body", "late"],
+)
+def test_who_sends_no_more_is_answered_where_nobody_asks_whether_he_left(
+    server: RunningServer, asked: bytes, body: bytes
+) -> None:
+    with RawClient(server.port) as client:
+        send_last(client, asked)
+        response = client.response()
+        assert (response.status, response.body) == (200, body)
+        if body == b"late":
+            assert response.headers["connection"] == "close"
+        assert client.until_closed() == b""
+        wait_until(lambda: server.open == 1)
+
+
+def test_who_sends_no_more_reads_why_it_is_refused(server: RunningServer) -> None:
+    with RawClient(server.port) as client:
+        send_last(client, post("/echo", b"{}").replace(b"application/json", b"text/plain"))
+        assert client.response().error["code"] == "unsupported_media_type"
+        assert client.until_closed() == b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,25 @@ def test_while_it_is_queued(narrow: Served) -> None:
         left(narrow, 3)
     assert all(r.completion_tokens == 0 for r in narrow.records.all if r.outcome == "left")
     narrow.wait_idle()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_sends_no_more_has_left(slow: Served, stream: bool) -> None:
+    """TCP says no more of who closes; what he is sent could come back when all is done."""
+    with control_stream(slow, TOKENS):
+        connection = send_request(
+            slow, COMPLETIONS, json.dumps({**LONG, "stream": stream}).encode()
+        )
+        slow.wait(lambda: slow.service.engine.in_flight == 2)
+        connection.shutdown(socket.SHUT_WR)
+        slow.wait(lambda: slow.service.engine.in_flight <= 1)
+        left(slow, 1)
+        received = b""
+        while piece := connection.recv(65_536):  # it is closed for him, too
+            received += piece
+        assert stream or not received
+        assert b"[DONE]" not in received
+        connection.close()
 
 
 def test_before_its_body_has_come(served: Served) -> None:

@@ -50,6 +50,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._phase = Phase.HEAD
         self._one_too_many = False
         self._begun = False  # and, with TLS, hands are shaken
+        self._all_read = False
         self._waiting = b""  # bytes of later requests
         self._head_bytes = 0
         self._held = 0  # bytes of an unfinished body that count for all connections together
@@ -123,10 +124,21 @@ class LimitedConnection(HttpToolsProtocol):
         self._waiting = b""
         super().connection_lost(exc)
 
-    def eof_received(self) -> None:
-        """The client sends no more: it has left."""
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more: it has left, or has only no more to say.
+
+        Whether the connection stays open, for an answer that needs no waiting.
+        """
+        self._all_read = True
+        answering = self._phase in (Phase.ANSWERING, Phase.DEAF)
+        if self.tls is None and answering and not self.cycle.response_started:
+            self.cycle.leave()
+            self._waiting = b""
+            self._stop_listening()
+            return True
         self._tell_disconnect()
         self._close()
+        return False
 
     def shutdown(self) -> None:
         """The server is about to stop: what has begun is finished."""
@@ -215,7 +227,7 @@ class LimitedConnection(HttpToolsProtocol):
         """Closes when the client has had time to read what was said while it was still sending."""
         if self._phase is Phase.CLOSING or self.transport.is_closing():
             return
-        if self._phase is Phase.ANSWERING and not self._waiting:
+        if self._all_read or (self._phase is Phase.ANSWERING and not self._waiting):
             self._close()
             return
         self._phase = Phase.CLOSING

@@ -33,6 +33,23 @@ class Cycle(RequestResponseCycle):
     """
 
     cut: RequestError | None = None
+    _has_left = False
+    _has_body = False  # the application, all of it
+
+    def leave(self) -> None:
+        """The client sends no more; perhaps it still reads.
+
+        An application that waits for it to leave is told that it has, and can send nothing then;
+        one that just answers can do so.
+        """
+        self._has_left = True
+        self.message_event.set()
+
+    async def run_asgi(self, app: Any) -> None:
+        """Runs the application to its end, which without an answer is the connection's too."""
+        await super().run_asgi(app)
+        if self._has_left and not self.response_complete:
+            self.transport.close()
 
     def cut_off(self, error: RequestError) -> None:
         """No more of the body comes."""
@@ -42,8 +59,14 @@ class Cycle(RequestResponseCycle):
 
     async def receive(self) -> Any:
         """The next event of the request."""
-        message = None if self.cut else await super().receive()
-        return {"type": "http.disconnect"} if self.cut else message
+        had_body = self._has_body
+        if not self.cut and not (self._has_left and had_body):
+            message: Any = await super().receive()
+            if not self.cut and not (self._has_left and had_body):
+                self._has_body = not message.get("more_body", False)
+                return message
+        self.disconnected = self.disconnected or self._has_left
+        return {"type": "http.disconnect"}
 
     async def send_500_response(self) -> None:
         """The answer where the application has failed to give one."""
