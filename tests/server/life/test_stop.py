@@ -55,11 +55,11 @@ def refusals_of(server: Reachable) -> list[httpx2.Response]:
 
 @pytest.mark.parametrize("to", ["the server", pytest.param("its process group", marks=SLOW_TIER)])
 def test_what_has_begun_is_finished_and_nothing_else(
-    to: str, life_model: Path, tmp_path: Path, server: ServerProcess
+    to: str, life_model: Path, tmp_path: Path, shared_process: ServerProcess
 ) -> None:
     """X14; a supervisor sends the signal to all processes, of which only one may take it."""
     kept = ("--prefix-cache", str(tmp_path / "kept"))
-    expected = alone(server, BODIES)
+    expected = alone(shared_process, BODIES)
     with ServerProcess(life_model, *TWO, *kept, **SLOW) as server:
         server.until_ready()
         with Crowd(server, BODIES) as crowd:
