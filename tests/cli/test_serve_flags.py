@@ -143,6 +143,8 @@ def test_a_wrong_file_is_refused_in_one_line(
         ("KV_CACHE_DTYPE", "fp8", "FARTHING_KV_CACHE_DTYPE: --kv-cache-dtype fp8: must be one of"),
         ("PREFIX_CACHE", "/proc/kept", "FARTHING_PREFIX_CACHE: prefix_cache='/proc/kept' cannot"),
         ("ALLOWED_ORIGINS", "a.b", "FARTHING_ALLOWED_ORIGINS: allowed_origins='a.b': write it"),
+        ("MAX_NUM_QUEUED_REQS", "0", "FARTHING_MAX_NUM_QUEUED_REQS: max_num_queued_reqs must"),
+        ("MAX_NUM_QUEUED_TOKENS", "-1", "FARTHING_MAX_NUM_QUEUED_TOKENS: max_num_queued_tok"),
         ("API_KEY", "schlüssel", "FARTHING_API_KEY: a key is 1 to 1024 printable ASCII"),
     ],
 )

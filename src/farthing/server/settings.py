@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from farthing.server.access.rules import AccessRules
-from farthing.server.admission.limits import RateLimits
+from farthing.server.admission.limits import RateLimits, check_queue
 from farthing.server.engine_settings import EngineSettings
 from farthing.server.http.limits import HttpLimits
 from farthing.server.http.tls import TlsFiles
@@ -17,7 +17,8 @@ from farthing.server.observation.logs import LogSettings
 class ServerSettings:
     """How a model is served. Times are in seconds.
 
-    ``names``: what clients may call the model, the one it answers with first.
+    ``names``: what clients may call the model, the one it answers with first. Raises
+    :class:`InvalidParameterError` for a queue without places.
     """
 
     engine: EngineSettings
@@ -44,6 +45,10 @@ class ServerSettings:
     metrics_compat: Literal["vllm", "none"] = "vllm"
     otlp_traces_endpoint: str | None = None
     debug_endpoints: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks what is known before there is an engine."""
+        check_queue(self.max_num_queued_reqs, self.max_num_queued_tokens)
 
     def shown(self) -> dict[str, Any]:
         """What clients may see of it: no paths, no keys."""

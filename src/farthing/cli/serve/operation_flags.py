@@ -17,7 +17,6 @@ class QueueFlags:
         flag(
             "--max-num-queued-reqs",
             metavar="N",
-            min=1,
             help="Requests that wait for a place; beyond them the answer is 429. By default twice "
             "--max-num-seqs, 64 at least.",
         ),
@@ -27,7 +26,6 @@ class QueueFlags:
         flag(
             "--max-num-queued-tokens",
             metavar="TOKENS",
-            min=1,
             help="Tokens of the prompts that wait; beyond them the answer is 429. By default 4,096 "
             "for each request that may wait, and one prompt as long as the context at least.",
         ),

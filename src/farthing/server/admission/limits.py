@@ -23,8 +23,7 @@ class QueueLimits:
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
-        _require_positive("max_num_queued_reqs", self.max_requests)
-        _require_positive("max_num_queued_tokens", self.max_prompt_tokens)
+        check_queue(self.max_requests, self.max_prompt_tokens)
 
     @classmethod
     def for_engine(
@@ -66,6 +65,15 @@ class RateLimits:
                 _require_positive(name, value)
 
 
-def _require_positive(name: str, value: int) -> None:
+def check_queue(max_requests: int | None, max_prompt_tokens: int | None) -> None:
+    """Raises :class:`InvalidParameterError` for less than one; None is none given."""
+    why = "; whatever comes passes through the queue, also when nothing else waits"
+    if max_requests is not None:
+        _require_positive("max_num_queued_reqs", max_requests, why)
+    if max_prompt_tokens is not None:
+        _require_positive("max_num_queued_tokens", max_prompt_tokens, why)
+
+
+def _require_positive(name: str, value: int, why: str = "") -> None:
     if value < 1:
-        raise InvalidParameterError(f"{name} must be at least 1, not {value}")
+        raise InvalidParameterError(f"{name} must be at least 1, not {value}{why}")
