@@ -318,11 +318,15 @@ class Forecasting:
         return prompts
 
     def _further(self) -> list[list[Ask]]:
-        """Requests that may come next: as those that came last."""
+        """Requests that may come next: as those that came last.
+
+        Twice as many as run, so that the second half finds all places to run taken, however few
+        wait: how far apart those begin says when those behind them do.
+        """
         requests: list[list[Ask]] = []
         answers = 0
-        for asks in islice(cycle(self._recent), self._max_num_seqs):
-            if answers >= MOST_PLAYED:
+        for asks in islice(cycle(self._recent), 2 * self._max_num_seqs):
+            if answers >= MANY:
                 break
             requests.append(asks)
             answers += sum(ask.sequences for ask in asks)
