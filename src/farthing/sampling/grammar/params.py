@@ -48,11 +48,11 @@ class StructuredOutputsParams:
     source: str = field(init=False, repr=False)  # what was given, as one text
 
     def __post_init__(self) -> None:
-        with self.blamed():
+        with self._blamed():
             self._check()
 
     @contextmanager
-    def blamed(self) -> Iterator[None]:
+    def _blamed(self) -> Iterator[None]:
         """Errors that begin with ``structured_outputs`` begin with what this one is called."""
         try:
             yield
