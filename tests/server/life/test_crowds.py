@@ -102,7 +102,7 @@ def sampled(server: Reachable, *names: str) -> Iterator[dict[str, list[float]]]:
                     name = line.partition("{")[0].split()[0]
                     if name in found:
                         found[name].append(float(line.split()[-1]))
-                over.wait(0.02)
+                over.wait(0.1)  # a page takes milliseconds of the processor too
 
     thread = threading.Thread(target=look)
     thread.start()
