@@ -37,7 +37,7 @@ MOST_STRETCH = 4.0
 
 _WATCHED = 16  # places at a time
 _NOTED = 16  # tokens of a running answer between two notes of its length
-_RECENT = 32  # requests of which the usual one is the mean
+_RECENT = 32  # requests, as which further ones are believed to be
 
 
 @dataclass(slots=True)
