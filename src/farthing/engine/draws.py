@@ -26,15 +26,13 @@ class Draw:
 def problem_of(draw: Draw) -> FarthingError:
     """Why a request cannot go on: :class:`InvalidParameterError` if what it asked for is why."""
     request = draw.request
-    generated = len(request.output_token_ids)
-    if request.grammar is not None and request.grammar.error is not None:
-        return InvalidParameterError(
-            f"structured_outputs: token {generated + 1} of the answer: {request.grammar.error}"
-        )
+    form = request.params.structured_outputs
+    place = f"token {len(request.output_token_ids) + 1} of the answer"
+    if form is not None and request.grammar is not None and request.grammar.error is not None:
+        return InvalidParameterError(f"{form.called}: {place}: {request.grammar.error}")
     if draw.token == NOTHING_ALLOWED:
         return InvalidParameterError(
-            f"{', '.join(_forbidding(request, generated))}: no token is allowed as token "
-            f"{generated + 1} of the answer"
+            f"{', '.join(_forbidding(request))}: no token is allowed as {place}"
         )
     return FarthingError(
         f"the model's logits are not finite after {request.num_tokens} tokens; its weights or this "
@@ -42,13 +40,15 @@ def problem_of(draw: Draw) -> FarthingError:
     )
 
 
-def _forbidding(request: Request, generated: int) -> list[str]:
+def _forbidding(request: Request) -> list[str]:
     """Names of the parameters that keep tokens from being drawn."""
     params = request.params
-    forbid = {
-        "structured_outputs": request.grammar is not None,
-        "allowed_token_ids": params.allowed_token_ids is not None,
-        "bad_words": bool(params.bad_words),
-        "min_tokens": generated < params.min_tokens,
-    }
-    return [name for name, does in forbid.items() if does]
+    form = params.structured_outputs
+    names = [] if form is None else [form.called]
+    if params.allowed_token_ids is not None:
+        names.append("allowed_token_ids")
+    if params.bad_words:
+        names.append("bad_words")
+    if len(request.output_token_ids) < params.min_tokens:
+        names.append("min_tokens")
+    return names

@@ -156,7 +156,9 @@ def test_a_failure_after_the_first_byte_is_the_last_event(served: Served) -> Non
     raw = served.stream(COMPLETIONS, body)
     *events, error = events_of(raw)
     assert set(error) == {"error"}
-    assert "no token is allowed" in error["error"]["message"]
+    assert error["error"]["message"] == (
+        "guided_regex, bad_words: no token is allowed as token 9 of the answer"
+    )
     assert error["error"]["type"] == "invalid_request_error"
     assert data_of(raw)[-1] == "[DONE]"
     assert "".join(e["choices"][0]["text"] for e in events) == "a" * 8
