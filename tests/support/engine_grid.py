@@ -168,7 +168,7 @@ class EngineRun:
     def _note(self, event: TokenEvent) -> None:
         outcome = self._outcomes[event.request.request_id]
         outcome.prompt_logprobs += event.prompt_logprobs
-        outcome.problem = event.problem
+        outcome.problem = None if event.problem is None else str(event.problem)
         if event.token is not None:
             outcome.logprobs.append(event.logprobs)
 
