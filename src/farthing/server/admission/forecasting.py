@@ -66,7 +66,7 @@ class Forecasting:
         self._started = 0.0  # when the last step did
         self._ended = 0.0
         self._busy = False  # whether it left work
-        self._recent: deque[list[Ask]] = deque(maxlen=_RECENT)  # requests, as they came
+        self._recent: deque[list[Ask]] = deque(maxlen=_RECENT)  # requests, the last first
         self._served = VirtualTokenCounters()  # as the engine has them
         self._users_waiting: Counter[str] = Counter()  # prompts
         self._freed = 0  # places in the queue, ever
@@ -84,7 +84,7 @@ class Forecasting:
         self._answers += request.waiting
         for prompt in request.prompts:
             self._waiting[prompt.ask.key] = prompt
-        self._recent.append([prompt.ask for prompt in request.prompts])
+        self._recent.appendleft([prompt.ask for prompt in request.prompts])
         self._served.enter(request.user)
         if not self._users_waiting[request.user]:
             self._served.lift(request.user, None)

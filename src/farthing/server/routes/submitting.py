@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from array import array
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ from farthing.server.engine_client import EngineClient
 from farthing.server.principal import Principal
 from farthing.server.seam.messages import Submit
 from farthing.server.submission import Submission
+
+MAX_USER = 64
+"""Characters of a user's name that are kept; who was served how much is remembered of thousands."""
 
 
 def messages_of(
@@ -28,7 +32,7 @@ def messages_of(
     """
     request = job.request
     arguments: RequestArguments = {
-        "user": principal.name or request.user or f"request {engine.next_key()}",
+        "user": principal.name or short_user(request.user) or f"request {engine.next_key()}",
         "priority": max(principal.priority, request.priority or 0),
         "cache_salt": request.cache_salt,
     }
@@ -49,6 +53,13 @@ def messages_of(
         )
         for ids in job.prompts
     ]
+
+
+def short_user(user: str | None) -> str | None:
+    """``user``, or a digest in the place of a long one."""
+    if user is None or len(user) <= MAX_USER:
+        return user
+    return hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def asks_of(job: Job, messages: Sequence[Submit]) -> list[Ask]:
