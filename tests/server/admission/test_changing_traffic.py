@@ -24,9 +24,9 @@ def waits_after(earlier_tokens: int, tokens: int, running: int) -> list[float]:
         try:
             admission.enter(ANYBODY, [ask])
         except RequestError as error:
-            assert error.retry_after is not None
-            waits.append(error.retry_after)
+            waits.append(error.retry_after or 0.0)
     assert len(waits) == 40
+    assert min(waits) > 0
     return waits
 
 
