@@ -10,16 +10,21 @@ from farthing.openai_protocol.errors import RequestError
 from farthing.openai_protocol.json_body import MAX_BODY, read_object
 
 BAD: dict[str, tuple[bytes, str]] = {
-    "J1 empty": (b"", "ends too early"),
+    "J1 empty": (b"", "the request is empty, a JSON object is needed"),
+    "J1 only spaces": (b" \n", "the request is empty"),
+    "J1 early end": (b'{"a":', "the request is not JSON (it ends too early), at byte 5"),
     "J1 truncated": (b'{"a": [1, 2', "a comma or ] is expected"),
     "J1 an array": (b"[1]", "is not a JSON object"),
     "J1 two objects": (b'{"a": 1}{"b": 2}', "more text after its end"),
     "J2 not UTF-8": ('{"a": "你好"}'.encode("gbk"), "UTF-8"),
     "J2 not UTF-8 outside of strings": (b'{"a": \xff}', "UTF-8"),
     "J4 deep": (b'{"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "nested deeper than 64"),
-    "J5 NaN": (b'{"a": NaN}', "NaN is not JSON"),
-    "J5 Infinity": (b'{"a": -Infinity}', "-Infinity is not JSON"),
-    "J5 larger than a double": (b'{"a": 1e999}', "larger than a double"),
+    "J5 NaN": (b'{"a": NaN}', "the request has NaN, which is not JSON, at byte 6"),
+    "J5 Infinity": (b'{"a": -Infinity}', "has -Infinity, which is not JSON, at byte 6"),
+    "J5 larger than a double": (
+        b'{"a": 1e999}',
+        "the request has 1e999, which is larger than a double can be, at byte 6",
+    ),
     "J7 duplicate": (b'{"a": 1, "a": 2}', "duplicate key 'a'"),
     "J7 duplicate inside": (b'{"b": [{"a": 1, "\\u0061": 2}]}', "duplicate key 'a'"),
     "a lone surrogate": (b'{"a": "\\ud800"}', "lone surrogate"),

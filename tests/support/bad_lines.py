@@ -43,8 +43,8 @@ def bad_lines(custom_id: str, taken: str) -> dict[str, BadLine]:
         "J1 empty object": unnamed(b"{}", "custom_id is missing", None),
         "J2 GBK": unnamed(completion(custom_id, "你好").decode().encode("gbk"), "UTF-8"),
         "J4 deep": unnamed(b'{"custom_id": ' + b"[" * 20_000, "nested deeper than 64"),
-        "J5 NaN": unnamed(good.replace(b'"One penny"', b"NaN"), "NaN is not JSON"),
-        "J5 Infinity": unnamed(good.replace(b'"One penny"', b"Infinity"), "Infinity is not"),
+        "J5 NaN": unnamed(good.replace(b'"One penny"', b"NaN"), "has NaN, which is not JSON"),
+        "J5 Infinity": unnamed(good.replace(b'"One penny"', b"Infinity"), "has Infinity, which is"),
         "J7 duplicate key": unnamed(b'{"custom_id": "a", "custom_id": "a"}', "duplicate key"),
         "a lone surrogate": unnamed(good.replace(b"One", b"\\ud800"), "lone surrogate"),
         "a NUL": unnamed(good.replace(b"One", b"\0"), "control character"),
@@ -94,7 +94,7 @@ def bad_lines(custom_id: str, taken: str) -> dict[str, BadLine]:
             "messages[0].role: 'ZZ",
         ),
         "T a variable": bad(
-            chat(custom_id, chat_template_kwargs={"messages": []}), "'messages' is not a further"
+            chat(custom_id, chat_template_kwargs={"messages": []}), "'messages' cannot be given"
         ),
         "G1": bad(
             chat(custom_id, structured_outputs={"json": {"type": "object", _LONG: 1}}),

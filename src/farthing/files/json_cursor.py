@@ -239,13 +239,13 @@ class JsonCursor:
             return int(match[3])
         number = float(match[3])
         if not math.isfinite(number):
-            self.fail(f"{match[3].decode()} is larger than a double can be", start)
+            self.fail(f"has {match[3].decode()}, which is larger than a double can be", start)
         return number
 
     def _not_a_value(self) -> str:
         foreign = _FOREIGN.match(self.raw, self._skip_space())
         if foreign is not None:
-            return f"{foreign[0].decode()} is not JSON"
+            return f"has {foreign[0].decode()}, which is not JSON"
         return self._not_text("a value is expected")
 
     def _not_text(self, expected: str) -> str:

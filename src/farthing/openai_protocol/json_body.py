@@ -27,6 +27,8 @@ def read_object(raw: bytes) -> dict[str, object]:
     """
     if len(raw) > MAX_BODY:
         raise too_large()
+    if not raw.strip(b" \t\n\r"):
+        raise RequestError("the request is empty, a JSON object is needed", code="invalid_json")
     return _BodyCursor(Path(), raw).only_object()
 
 

@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[bytes, str, str | None]] = {
     "lists": (with_header(b"[" * 100_000), "not a JSON object", "JSON"),
     "deep": (with_header(b'{"t": ' + b"[" * 100_000), "nested deeper than 64", "JSON"),
     "deep objects": (with_header(b'{"t": ' * 100_000), "nested deeper than 64", "JSON"),
-    "NaN": (with_header(b'{"t": NaN}'), "NaN is not JSON", "JSON"),
+    "NaN": (with_header(b'{"t": NaN}'), "has NaN, which is not JSON", "JSON"),
     "5000 digits": (with_header(b'{"t": %s}' % (b"9" * 5000)), "a number of 5000", "JSON"),
     "duplicate tensor": (
         with_header(b'{"t": %s, "t": %s}' % (RAW, RAW)), "duplicate key 't'", "JSON"
