@@ -77,7 +77,27 @@ BAD: dict[str, tuple[tuple[str, dict[str, Any]], str | None, str]] = {
     "T1 chat_template in kwargs": (
         chat(chat_template_kwargs={"chat_template": "{{ 1 }}"}),
         "chat_template_kwargs",
-        "chat_template cannot be given",
+        "'chat_template' cannot be given",
+    ),
+    "messages in kwargs": (
+        chat(chat_template_kwargs={"messages": []}),
+        "chat_template_kwargs",
+        "chat_template_kwargs: 'messages' cannot be given in it",
+    ),
+    "no name in kwargs": (
+        chat(chat_template_kwargs={"a-b": 1}),
+        "chat_template_kwargs",
+        "chat_template_kwargs: 'a-b' cannot be given in it",
+    ),
+    "an answer begun and gone on with": (
+        chat(continue_final_message=True, add_generation_prompt=True),
+        "continue_final_message",
+        "continue_final_message: it goes on with the last message, add_generation_prompt begins",
+    ),
+    "two efforts": (
+        chat(reasoning={"effort": "low"}, reasoning_effort="high"),
+        "reasoning.effort",
+        "reasoning.effort='low': reasoning_effort='high' says something else",
     ),
     "T3 unknown role": (
         chat(messages=[{"role": "pirate", "content": "Ho"}]),
@@ -97,7 +117,17 @@ BAD: dict[str, tuple[tuple[str, dict[str, Any]], str | None, str]] = {
     "T3 image": (
         chat(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]),
         "messages[0].content[0].type",
-        "'image_url' should be 'text'",
+        "'image_url' should be 'text': images are not served",
+    ),
+    "T3 sound": (
+        chat(messages=[{"role": "user", "content": [{"type": "input_audio"}]}]),
+        "messages[0].content[0].type",
+        "'input_audio' should be 'text': sound is not served",
+    ),
+    "T3 an unknown part": (
+        chat(messages=[{"role": "user", "content": [{"type": "smell", "text": "a"}]}]),
+        "messages[0].content[0].type",
+        "'smell' should be 'text'",
     ),
     "T3 content a number": (
         chat(messages=[*USER, {"role": "user", "content": 7}]),
@@ -113,30 +143,16 @@ BAD: dict[str, tuple[tuple[str, dict[str, Any]], str | None, str]] = {
         "7 should be an object",
     ),
     "tools": (chat(tools=[{"type": "function"}]), "tools", "not served yet"),
-    "tool_choice": (chat(tool_choice="required"), "tool_choice", "only 'none'"),
+    "tool_choice": (chat(tool_choice="required"), "tool_choice", "calls of functions are not"),
     "echo": (chat(echo=True), "echo", "for completions"),
-    "beam search": (chat(use_beam_search=True), "use_beam_search", "not served"),
-    "best_of": (completion(best_of=3), "best_of", "not served"),
     "answers beyond number": (
         completion(prompt=["a"] * 65, n=16),
         "prompt",
         "65 prompts with n=16 are 1040 answers, at most 1024",
     ),
-    "suffix": (completion(suffix="end"), "suffix", "not served"),
     "G1 GBNF": (completion(grammar="root ::= x"), "grammar", "line 1: there is no rule x"),
     "G1 guided GBNF": (chat(guided_grammar="root ::= *"), "guided_grammar", "a repeat of nothing"),
     "G3 GBNF": (chat(grammar="root ::= " + "(" * 60_000), "grammar", "too complex"),
-    "a schema of another server": (completion(json_schema={}), "json_schema", "not served"),
-    "mirostat": (completion(mirostat=2), "mirostat", "not served"),
-    "embeddings for a prompt": (completion(prompt_embeds="AAAA"), "prompt_embeds", "not served"),
-    "an adapter": (completion(lora=[{"id": 0}]), "lora", "not served"),
-    "tools without a conversation": (completion(tools=[{}]), "tools", "not served"),
-    "variables without a template": (
-        completion(chat_template_kwargs={"a": 1}),
-        "chat_template_kwargs",
-        "not served",
-    ),
-    "truncation": (chat(truncate_prompt_tokens=5), "truncate_prompt_tokens", "not served"),
     "reasoning_effort": (chat(reasoning_effort="much"), "reasoning_effort", "'much' should be"),
     "documents": (chat(documents=["a"]), "documents[0]", "'a' should be an object"),
     "model a number": (chat(model=7), "model", "7 should be a valid string"),
@@ -201,7 +217,7 @@ BAD: dict[str, tuple[tuple[str, dict[str, Any]], str | None, str]] = {
     "long: bad_words": (chat(bad_words=[LONG]), "bad_words", "Z"),
     "long: logit_bias": (chat(logit_bias={LONG: 1}), "logit_bias", "Z"),
     "long: a key of logit_bias": (chat(logit_bias={LONG: "x"}), None, "Z"),
-    "long: tool_choice": (chat(tool_choice=LONG), "tool_choice", "only 'none'"),
+    "long: tool_choice": (chat(tool_choice=LONG), "tool_choice", "calls of functions are not"),
     "long: guided": (chat(**{"guided_" + LONG: 1}), None, "are served"),
     "long: schema": (
         chat(structured_outputs={"json": {"type": "object", LONG: 1}}),

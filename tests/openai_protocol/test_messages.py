@@ -18,6 +18,7 @@ EFFORTS = "'none', 'minimal', 'low', 'medium', 'high', 'xhigh' or 'max'"
 COUNT = "must be a whole number from 0 to 2147483647"
 TEXT = "must be UTF-8 text of 1 to 256 bytes"
 LIMIT = "must be at least 1, or null for all the context"
+OTHER_LIMIT = "must be at least 1, or -1 for all the context"
 
 # Of either endpoint: the field, a value, what is said after the field's name, and whose it is if
 # that is not the field itself.
@@ -57,7 +58,9 @@ BOTH: list[tuple[str, Any, str, str | None]] = [
     ("allowed_token_ids", [5, -1], "[1]=-1 must be a token id", None),
     ("bad_words", ["a", ""], f"[1]='' {TEXT}", None),
     ("bad_words", ["a"] * 1025, ": 1025 strings, at most 1024 are taken", None),
-    ("max_tokens", 0, f"=0 {LIMIT}", None),
+    ("n_predict", -2, f"=-2 {OTHER_LIMIT}", None),
+    ("n_predict", 1.5, ": 1.5 should be a valid integer", None),
+    ("max_new_tokens", "x", ": 'x' should be a valid integer", None),
     ("max_tokens", 1.5, ": 1.5 should be a valid integer", None),
     ("min_tokens", -1, f"=-1 {COUNT}", None),
     ("stop", 17, ": 17 should be a valid string or list", None),
@@ -108,6 +111,8 @@ COMPLETION: list[tuple[str, Any, str, str | None]] = [
     ("prompt", 7, ": 7 is no text, no token ids and no list of them", None),
     ("prompt", "", ": it is empty, one token is needed", None),
     ("prompt", ["a", 1], ": all must be texts, or all lists of token ids", None),
+    ("max_tokens", 0, "=0 must be at least 1, or 0 with echo", None),
+    ("max_new_tokens", 0, "=0 must be at least 1, or 0 with echo", None),
     ("echo", "x", ": 'x' should be a valid boolean", None),
     ("logprobs", 21, ": 21 should be less than or equal to 20", None),
     ("add_special_tokens", "x", ": 'x' should be a valid boolean", None),
@@ -129,12 +134,16 @@ CHAT: list[tuple[str, Any, str, str | None]] = [
         "[0].content: 7 should be a valid string or list",
         "messages[0].content",
     ),
+    ("max_tokens", 0, f"=0 {LIMIT}", None),
+    ("max_new_tokens", 0, f"=0 {LIMIT}", None),
     ("max_completion_tokens", 0, f"=0 {LIMIT}", None),
     ("logprobs", 1, ": 1 should be a valid boolean", None),
     ("top_logprobs", 3, ": logprobs must be true with it", None),
     ("tools", "x", ": 'x' should be a valid list", None),
     ("tool_choice", 7, ": 7 should be a valid string or an object", None),
     ("reasoning_effort", "much", f": 'much' should be {EFFORTS}", None),
+    ("reasoning", {"effort": "much"}, f".effort: 'much' should be {EFFORTS}", "reasoning.effort"),
+    ("reasoning", {"max_tokens": 5}, ".max_tokens: 5 is of no use here", "reasoning.max_tokens"),
     ("chat_template_kwargs", "x", ": 'x' should be an object", None),
     ("documents", ["a"], "[0]: 'a' should be an object", "documents[0]"),
     ("continue_final_message", "x", ": 'x' should be a valid boolean", None),

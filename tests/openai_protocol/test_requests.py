@@ -71,9 +71,17 @@ def test_defaults_are_the_apis() -> None:
         (chat(max_tokens=5, max_completion_tokens=6), 6),
         (chat(max_tokens=2**31), 2**31),
         (completion(max_tokens=0, echo=True), 1),
+        (completion(n_predict=0, echo=True), 1),
+        (completion(n_predict=1), 1),
+        (completion(n_predict=-1), None),
+        (completion(max_new_tokens=1), 1),
+        (completion(n_predict=7, max_tokens=7), 7),
+        (chat(n_predict=1), 1),
+        (chat(n_predict=-1), None),
+        (chat(max_new_tokens=3, max_completion_tokens=3, max_tokens=4), 3),
     ],
 )
-def test_the_limit_of_an_answer(sent: tuple[str, dict[str, Any]], limit: int) -> None:
+def test_the_limit_of_an_answer(sent: tuple[str, dict[str, Any]], limit: int | None) -> None:
     assert parsed(*sent).params().max_tokens == limit
 
 
@@ -190,6 +198,32 @@ def test_prompts_in_each_form(prompt: Any, prompts: list[Any]) -> None:
     request = parsed(*completion(prompt=prompt))
     assert isinstance(request, CompletionRequest)
     assert request.prompts() == prompts
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"n_predict": 5, "max_tokens": 6},
+        {"max_new_tokens": 5, "max_tokens": 6},
+        {"n_predict": -1, "max_new_tokens": 6},
+    ],
+)
+def test_two_limits_must_agree(fields: dict[str, int]) -> None:
+    for sent in (chat(**fields), completion(**fields)):
+        with pytest.raises(RequestError, match="says something else; give one of them"):
+            parsed(*sent)
+
+
+def test_an_effort_in_either_form_reaches_the_template() -> None:
+    forms: list[dict[str, Any]] = [
+        {"reasoning_effort": "low"},
+        {"reasoning": {"effort": "low"}},
+        {"reasoning_effort": "low", "reasoning": {"effort": "low"}},
+    ]
+    for fields in forms:
+        request = parsed(*chat(**fields))
+        assert isinstance(request, ChatRequest)
+        assert request.for_template()["chat_template_kwargs"] == {"reasoning_effort": "low"}
 
 
 def test_what_nobody_knows_is_left_out_and_named() -> None:

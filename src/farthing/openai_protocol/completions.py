@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
+from farthing.openai_protocol.answer_limit import answer_limit
 from farthing.openai_protocol.errors import RequestError, shown
 from farthing.openai_protocol.sampling_fields import SamplingFields
 from farthing.openai_protocol.validation import parse
@@ -37,7 +38,7 @@ class CompletionRequest(SamplingFields):
     @property
     def only_echo(self) -> bool:
         """Whether nothing is to be generated: the prompt is asked back, with what it scores."""
-        return bool(self.echo) and self.max_tokens == 0
+        return bool(self.echo) and self._limit() == 0
 
     def params(self) -> SamplingParams:
         """What the request asks of sampling.
@@ -45,9 +46,8 @@ class CompletionRequest(SamplingFields):
         One token is generated where none is asked, to be left out of the response. Raises
         :class:`RequestError` and :class:`InvalidParameterError`.
         """
-        limit = DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
         params = self.sampling_params(
-            max_tokens=1 if self.only_echo else limit, logprobs=self.logprobs
+            max_tokens=1 if self.only_echo else self._limit(), logprobs=self.logprobs
         )
         if self.echo and self.logprobs is not None:
             return replace(params, prompt_logprobs=max(self.logprobs, params.prompt_logprobs or 0))
@@ -79,6 +79,15 @@ class CompletionRequest(SamplingFields):
                     if not _is_id(token):
                         raise _wrong(f"{shown(token)} is not a token id")
         return given
+
+    def _limit(self) -> int | None:
+        return answer_limit(
+            self,
+            ("max_tokens",),
+            default=DEFAULT_MAX_TOKENS,
+            least=0 if self.echo else 1,
+            right="" if self.echo else ", or 0 with echo",
+        )
 
 
 def _is_id(value: object) -> bool:

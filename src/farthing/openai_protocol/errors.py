@@ -79,7 +79,8 @@ def request_error(error: Exception) -> RequestError:
     if isinstance(error, InvalidParameterError):
         return RequestError(str(error), param=_parameter(str(error)))
     if isinstance(error, ChatTemplateError) and not isinstance(error, ChatTemplateLimitError):
-        return RequestError(str(error), param="messages")
+        of_ours = str(error).startswith("continue_final_message")
+        return RequestError(str(error), param="continue_final_message" if of_ours else "messages")
     if isinstance(error, FarthingError):
         return generation_error(str(error))
     if isinstance(error, MemoryError):

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Tag, model_validator
+from pydantic import Tag, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from farthing.openai_protocol.validation import BY_KIND, FAIL_FAST, Strict
+
+_OTHER_PARTS = {
+    "image": "images are not served",
+    "audio": "sound is not served",
+    "video": "videos are not served",
+    "file": "files are not served",
+}
+"""What the types of other parts have in their names, and what is said of them."""
 
 
 class TextPart(Strict):
@@ -14,6 +23,14 @@ class TextPart(Strict):
 
     type: Literal["text"]
     text: str
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _is_served(cls, kind: object) -> object:
+        for name, told in _OTHER_PARTS.items():
+            if isinstance(kind, str) and name in kind:
+                raise PydanticCustomError("not_served", f"should be 'text': {told}")
+        return kind
 
 
 class FunctionCall(Strict):

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, Tag
 from farthing.errors import InvalidParameterError
 from farthing.openai_protocol.answer_form import ResponseFormat, StructuredOutputs, answer_form
 from farthing.openai_protocol.errors import RequestError, shown
+from farthing.openai_protocol.unserved_fields import WITHOUT_EFFECT, refuse_unserved
 from farthing.openai_protocol.validation import BY_KIND, FAIL_FAST, Strict
 from farthing.sampling.params import MAX_CHOICES, MAX_LOGPROBS, SamplingParams
 
@@ -24,41 +25,6 @@ _JSON_WORDS = (
 )
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
-# Fields that would change the answer and are not served: (name, values that ask for nothing).
-_NOT_SERVED: tuple[tuple[str, tuple[Any, ...]], ...] = (
-    ("adapter", ()),
-    ("best_of", (1,)),
-    ("chat_template", ()),
-    ("chat_template_kwargs", ({},)),  # of conversations, which have them as fields, as tools
-    ("function_call", ("none",)),
-    ("functions", ([],)),
-    ("audio", ()),
-    ("json_schema", ()),
-    ("kv_transfer_params", ()),
-    ("logprob_token_ids", ()),
-    ("lora", ([],)),
-    ("lora_request", ()),
-    ("mirostat", (0,)),
-    ("modalities", (["text"],)),
-    ("prompt_embeds", ()),
-    ("repetition_detection", ()),
-    ("suffix", ("",)),
-    ("thinking_token_budget", ()),
-    ("tools", ([],)),
-    ("truncate_prompt_tokens", ()),
-    ("use_beam_search", (False,)),
-    ("vllm_xargs", ({},)),
-    ("web_search_options", ()),
-)
-# Fields that change nothing about an answer.
-_WITHOUT_EFFECT = frozenset(
-    {
-        *("include_reasoning", "metadata", "parallel_tool_calls", "prediction", "prompt_cache_key"),
-        *("request_id", "safety_identifier", "service_tier", "spaces_between_special_tokens"),
-        *("store", "stream_interval", "verbosity"),
-        *(name for name, _ in _NOT_SERVED),
-    }
-)
 _PASSED_ON = (
     *("n", "temperature", "top_p", "top_k", "min_p", "typical_p", "repetition_penalty"),
     *("presence_penalty", "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length"),
@@ -110,6 +76,8 @@ class SamplingFields(Strict):
     allowed_token_ids: TokenIds | None = None
     bad_words: Annotated[list[str], FAIL_FAST] | None = None
     max_tokens: int | None = None
+    n_predict: int | None = None
+    max_new_tokens: int | None = None
     min_tokens: int | None = None
     stop: TextOrTexts | None = None
     stop_token_ids: TokenIds | None = None
@@ -130,7 +98,7 @@ class SamplingFields(Strict):
     @property
     def unknown_fields(self) -> tuple[str, ...]:
         """Names of fields that nothing here knows, and that are left out."""
-        return tuple(name for name in self.model_extra or () if name not in _WITHOUT_EFFECT)
+        return tuple(name for name in self.model_extra or () if name not in WITHOUT_EFFECT)
 
     def sampling_params(self, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
         """What the request asks of sampling.
@@ -166,16 +134,7 @@ class SamplingFields(Strict):
     def _refuse_what_is_not_served(self) -> None:
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options: they are for a stream", param="stream_options")
-        extra = self.model_extra or {}
-        for name, neutral in _NOT_SERVED:
-            if extra.get(name) is not None and extra[name] not in neutral:
-                raise RequestError(f"{name}: this is not served here", param=name)
-        for name in extra:
-            if name.startswith("guided_") and extra[name] is not None:
-                raise RequestError(
-                    "guided_*: json, regex, choice and grammar are served, or structured_outputs",
-                    param=name[:40],
-                )
+        refuse_unserved(self.model_extra or {}, self)
 
 
 def _in_json(message: str) -> str:

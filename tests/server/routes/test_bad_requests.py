@@ -145,7 +145,7 @@ BAD: dict[str, tuple[Sent, int, str | None]] = {
     "T1 template": (chat(chat_template="{{ 1 }}"), 400, "chat_template"),
     "T1 kwargs": (chat(chat_template_kwargs={"chat_template": "a"}), 400, "chat_template_kwargs"),
     "T1 tokenize": (chat(chat_template_kwargs={"tokenize": False}), 400, "chat_template_kwargs"),
-    "T1 reserved": (chat(chat_template_kwargs={"messages": []}), 400, "messages"),
+    "T1 reserved": (chat(chat_template_kwargs={"messages": []}), 400, "chat_template_kwargs"),
     "T3 role": (chat(messages=[{"role": "pirate", "content": "a"}]), 400, "messages[0].role"),
     "T3 null": (chat(messages=[{"role": "user", "content": None}]), 400, "messages[0]"),
     "T3 image": (
