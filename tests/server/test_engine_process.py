@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -23,6 +22,7 @@ from farthing.server.engine_client import EngineClient, EngineEndedError
 from farthing.server.engine_settings import EngineSettings
 from farthing.server.submission import Submission
 from support.engine_process import RunningEngine, all_chunks, faulty
+from support.full_pipe import full_pipe
 from support.packing import pack
 
 PROMPT = list(range(10, 50))
@@ -89,24 +89,18 @@ def test_a_step_that_raises(step: int, tiny_model: Path, capfd: pytest.CaptureFi
 
 def test_a_trace_that_nobody_reads_does_not_hold_up_the_end(tiny_model: Path) -> None:
     """The engine's stderr is a pipe that is full."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writing, b"x" * 4096)
-    os.set_blocking(writing, True)
     stderr = os.dup(2)
-    os.dup2(writing, 2)
-    try:
-        with RunningEngine(tiny_model, command=faulty("raise", 3)) as engine:
+    with full_pipe() as full:
+        os.dup2(full, 2)
+        try:
+            with RunningEngine(tiny_model, command=faulty("raise", 3)) as engine:
+                os.dup2(stderr, 2)
+                began = time.monotonic()
+                error = engine.run(end_of(engine, lambda: None))
+                assert time.monotonic() - began < 5, "a second for the log, and some to end"
+        finally:
             os.dup2(stderr, 2)
-            began = time.monotonic()
-            error = engine.run(end_of(engine, lambda: None))
-            assert time.monotonic() - began < 5, "a second for the log, and some to end"
-    finally:
-        os.dup2(stderr, 2)
-        for fd in (reading, writing, stderr):
-            os.close(fd)
+            os.close(stderr)
     assert error.exit_status == 1
     assert "RuntimeError: a fault of a test" in str(error)
 

@@ -18,6 +18,7 @@ from farthing.config import ModelConfig
 from farthing.program.rope import longrope_magnitude
 from farthing.quantization import scheme as find_scheme
 from farthing.quantization.rounding import round_weights
+from farthing.tokenization import GgufVocabulary
 from support.tiny_models import KINDS
 
 INTERLEAVED = ("llama", "mistral3", "smollm3", "granite")
@@ -31,16 +32,20 @@ def write_gguf(
     scheme: str = "F32",
     *,
     architecture: str | None = None,
+    vocabulary: GgufVocabulary | None = None,
 ) -> Path:
     """Writes the model of ``directory`` to ``file``; returns ``file``.
 
-    Matrices become ``scheme`` where its blocks fit their rows, and stay float32 where not. There
-    is no tokenizer in it. ``architecture`` is what the file calls it, by default what we do.
+    Matrices become ``scheme`` where its blocks fit their rows, and stay float32 where not.
+    ``architecture`` is what the file calls it, by default what we do. ``vocabulary``: None for a
+    file without tokenizer.
     """
     config = KINDS[kind]
     architecture = architecture or config.architecture
     writer = gguf.GGUFWriter(file, architecture)
     write_keys(writer, architecture, config)
+    if vocabulary is not None:
+        write_vocabulary(writer, vocabulary)
     wanted = gguf.GGMLQuantizationType[scheme]
     for name, values in _tensors(directory, architecture, config):
         stored = np.ascontiguousarray(values, np.float32)
@@ -123,6 +128,19 @@ def write_keys(writer: gguf.GGUFWriter, architecture: str, c: ModelConfig) -> No
         writer.add_rope_scaling_attn_factors(
             longrope_magnitude(c.context_length / original, original)
         )
+
+
+def write_vocabulary(writer: gguf.GGUFWriter, vocabulary: GgufVocabulary) -> None:
+    """Writes the keys of a vocabulary of SentencePiece's making, with its three special tokens."""
+    assert None not in (vocabulary.bos_id, vocabulary.eos_id, vocabulary.unknown_id)
+    writer.add_tokenizer_model(vocabulary.model)
+    writer.add_tokenizer_pre(vocabulary.pre)
+    writer.add_token_list(list(vocabulary.tokens))
+    writer.add_token_scores(list(vocabulary.scores))
+    writer.add_token_types(list(vocabulary.token_types))
+    writer.add_bos_token_id(vocabulary.bos_id)
+    writer.add_eos_token_id(vocabulary.eos_id)
+    writer.add_unk_token_id(vocabulary.unknown_id)
 
 
 def _tensors(

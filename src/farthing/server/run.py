@@ -61,6 +61,7 @@ def run(
             server = Server(settings, lambda: logs.dropped, engine_command)
             return runner.run(_serve(server, sockets, fetch, progress))
     finally:
+        gc.unfreeze()  # cycles that the interpreter, ending, does not see are never released
         logs.close()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.sentencepiece_gguf import make_sentencepiece_gguf
 from support.server_process import ServerProcess, serving
 from support.tiny_models import KINDS, make_model
 
@@ -17,6 +18,19 @@ def life_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory; a context of 2,048 tokens."""
     config = replace(KINDS["qwen2-tied"], context_length=2048)
     return make_model(config, tmp_path_factory.mktemp("life") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def sentencepiece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GGUF file whose vocabulary our native code encodes; a context of 256 tokens."""
+    return make_sentencepiece_gguf(tmp_path_factory.mktemp("sentencepiece"))
+
+
+@pytest.fixture(params=["life_model", "sentencepiece_model"])
+def each_model(request: pytest.FixtureRequest) -> Path:
+    """A model with either sort of tokenizer."""
+    model: Path = request.getfixturevalue(request.param)
+    return model
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from support.crowds import Crowd, alone, asked, error_of, told
+from support.full_pipe import full_pipe
 from support.reachable import CHAT, COMPLETIONS, Reachable, Streaming
 from support.server_process import ServerProcess, serving, with_fault
 
@@ -160,6 +161,25 @@ def test_idle_connections_do_not_hold_it_up(life_model: Path) -> None:
         assert time.monotonic() - asked_at < SECONDS
         for client in idle:
             client.close()
+
+
+def test_at_its_end_it_says_nothing_but_its_log(each_model: Path) -> None:
+    """Native code would report here what was never released."""
+    with ServerProcess(each_model) as server:
+        server.until_ready()
+        assert server.answer(COMPLETIONS, {"prompt": "a", "max_tokens": 3})["choices"]
+        assert server.stop() == 0
+        assert "leaked" not in server.log()
+        assert len(server.entries()) == len(server.log().splitlines()) > 2
+
+
+def test_nobody_reads_what_it_says_at_its_end(each_model: Path) -> None:
+    """Its stderr, and its engine's, is a pipe that is full."""
+    with full_pipe() as full, ServerProcess(each_model, stderr=full) as server:
+        server.until_ready()
+        asked_at = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - asked_at < SECONDS
 
 
 @pytest.mark.slow
