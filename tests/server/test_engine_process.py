@@ -70,8 +70,9 @@ def test_an_engine_that_is_killed(tiny_model: Path) -> None:
         error = engine.run(end_of(engine, lambda: os.kill(pid, signal.SIGKILL)))
         assert time.monotonic() - started < 2
         assert error.exit_status == -signal.SIGKILL
-        assert "SIGKILL" in str(error)
+        assert "SIGKILL (what the system sends when memory runs out)" in str(error)
         assert engine.run(engine.client.stop(1)) == -signal.SIGKILL
+        assert "when memory runs out" in engine.client.how_it_ended
 
 
 @pytest.mark.parametrize("step", [1, 2, 7])
@@ -148,6 +149,24 @@ def test_an_engine_that_hangs_is_seen_and_shows_where(
     shown = capfd.readouterr().err
     assert "Fatal Python error: Aborted" in shown
     assert "faulty_run" in shown
+
+
+@pytest.mark.slow
+def test_an_engine_that_hangs_while_nobody_reads_where_is_killed(tiny_model: Path) -> None:
+    """It cannot write its stacks."""
+    stderr = os.dup(2)
+    with full_pipe() as full:
+        os.dup2(full, 2)
+        try:
+            with RunningEngine(tiny_model) as engine:
+                os.dup2(stderr, 2)
+                engine.client.abort_with_trace("it hangs")
+                error = engine.run(engine.client.ended)
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+    assert error.exit_status == -signal.SIGKILL
+    assert str(error) == "it hangs (SIGKILL, which the server sent as it did not end in time)"
 
 
 def test_an_engine_that_was_stopped_shows_where_and_dies_too(
@@ -236,6 +255,9 @@ def test_an_engine_that_does_not_stop_is_killed(tiny_model: Path) -> None:
             return await engine.client.stop(0.2)
 
         assert engine.run(main()) == -signal.SIGKILL
+        how = "SIGKILL, which the server sent as it did not end in time"
+        assert engine.client.how_it_ended == how
+        assert str(engine.client.ended.result()) == "the engine was stopped"
 
 
 def test_stop_while_it_loads(tiny_model: Path) -> None:

@@ -26,13 +26,15 @@ _FOR_THE_SERVER = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 class EngineChild:
     """A process of ``command`` with ``end``, whose number is its last argument.
 
-    ``on_exit`` is called on the running event loop with its exit status, negative for a signal.
-    Raises :class:`FarthingError` if it cannot be started.
+    ``on_exit`` is called on the running event loop with its exit status, negative for a signal;
+    ``was_killed`` tells then whether that is :meth:`kill`'s doing. Raises :class:`FarthingError`
+    if it cannot be started.
     """
 
     def __init__(
         self, command: Sequence[str], end: socket.socket, on_exit: Callable[[int], None]
     ) -> None:
+        self.was_killed = False
         loop = asyncio.get_running_loop()
         # What a terminal sends to all processes of a group is the server's to decide about; the
         # child lets it through when it ignores it.
@@ -70,17 +72,22 @@ class EngineChild:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Ends it at once."""
-        self._process.kill()
+        """Ends it at once, if it has not ended."""
+        if self._process.returncode is None:
+            self.was_killed = True
+            self._process.kill()
 
 
-def describe_exit(status: int) -> str:
-    """How a process ended, in words."""
+def describe_exit(status: int, *, was_killed: bool = False) -> str:
+    """How a process ended, in words. ``was_killed``: by this one, having waited for its end."""
     if status >= 0:
         return f"exit status {status}"
     try:
         name = signal.Signals(-status).name
     except ValueError:
         return f"signal {-status}"
-    hint = " (what the system sends when memory runs out)" if name == "SIGKILL" else ""
-    return name + hint
+    if name != "SIGKILL":
+        return name
+    if was_killed:
+        return "SIGKILL, which the server sent as it did not end in time"
+    return "SIGKILL (what the system sends when memory runs out)"

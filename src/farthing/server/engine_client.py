@@ -338,10 +338,18 @@ class EngineClient:
         self.ended.set_result(error)
         self._end_submissions(error)
 
+    @property
+    def how_it_ended(self) -> str:
+        """In words, once it is stopped: its exit status, or whose signal ended it."""
+        status = -signal.SIGKILL if self._exit_status is None else self._exit_status
+        was_killed = self._child is not None and self._child.was_killed
+        return describe_exit(status, was_killed=was_killed)
+
     def _why(self, status: int) -> str:
-        if self._stopping and status in (0, -signal.SIGKILL):
+        assert self._child is not None
+        if self._stopping and (status == 0 or self._child.was_killed):
             return "the engine was stopped"
-        how = describe_exit(status)
+        how = self.how_it_ended
         if self._hung is not None:
             return f"{self._hung} ({how})"
         if self._failed is not None:

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from farthing.server.engine_child import describe_exit
 from farthing.server.engine_client import STOPPED, EngineClient, EngineEndedError
 from farthing.server.life_cycle import RESTART_SECONDS, LifeCycle, Phase
 
@@ -124,7 +123,7 @@ class Shutdown:
         if not drained:
             return EXIT_CUT_OFF
         if status:
-            _log.error("the engine did not stop as it should: %s", describe_exit(status))
+            _log.error("the engine did not stop as it should: %s", self._engine.how_it_ended)
             return EXIT_FAILED
         return 0
 

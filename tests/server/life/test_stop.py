@@ -189,4 +189,8 @@ def test_an_idle_engine_that_hangs_does_not_keep_it(life_model: Path) -> None:
         os.kill(server.engine().pid, signal.SIGSTOP)
         server.signal()
         assert server.end() == 1
-        assert "the engine did not stop as it should: SIGKILL" in server.log()
+        entry = server.entries("farthing.server")[-1]
+        assert entry["message"] == (
+            "the engine did not stop as it should: "
+            "SIGKILL, which the server sent as it did not end in time"
+        )
