@@ -5,21 +5,18 @@ from __future__ import annotations
 import inspect
 import tomllib
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from farthing.cli.serve.flags import GROUPS
-from farthing.cli.serve.signature import parameters_of
+from farthing.cli.serve.config_file import kinds_of
+from farthing.cli.serve.flags import FLAGS, SECRET, SPELLINGS
 from support.command_line import CommandLine
-
-FLAGS = parameters_of(*GROUPS)
-SECRET = {"api_key"}
 
 
 def another_value(name: str, flag: inspect.Parameter) -> tuple[str, Any]:
     """A value that is not the default, as text and as it is printed."""
-    kinds = get_args(get_args(flag.annotation)[0]) or (get_args(flag.annotation)[0],)
+    kinds = kinds_of(flag)
     if bool in kinds:
         return str(not flag.default).lower(), not flag.default
     if int in kinds:
@@ -41,17 +38,18 @@ def printed(farthing: CommandLine, *arguments: str, **environment: str) -> dict[
     return tomllib.loads(result.stdout)
 
 
-@pytest.mark.parametrize("name", [name for name in FLAGS if name not in SECRET])
-def test_every_flag_is_an_environment_variable_and_a_key_of_the_file(
-    name: str, farthing: CommandLine, tmp_path: Path
+@pytest.mark.parametrize("spelling", sorted(set(SPELLINGS.flags) - SECRET))
+def test_every_spelling_of_a_flag_is_an_environment_variable_and_a_key_of_the_file(
+    spelling: str, farthing: CommandLine, tmp_path: Path
 ) -> None:
+    name = SPELLINGS.flags[spelling]
     text, value = another_value(name, FLAGS[name])
     key = name.replace("_", "-")
     assert FLAGS[name].default != value
-    assert printed(farthing, **{f"FARTHING_{name.upper()}": text})[key] == value
+    assert printed(farthing, **{f"FARTHING_{spelling.upper()}": text})[key] == value
     config = tmp_path / "farthing.toml"
     written = str(value).lower() if isinstance(value, bool | int | float) else f'"{text}"'
-    config.write_text(f"{key} = {written}\n")
+    config.write_text(f"{spelling.replace('_', '-')} = {written}\n")
     assert printed(farthing, "--config", str(config))[key] == value
 
 
@@ -74,8 +72,10 @@ def test_what_is_printed_is_a_config_file_with_the_same_meaning(
 ) -> None:
     result = farthing(
         *("serve", "m", "--print-config", "-np", "4", "--allowed-origins", 'http://a"b'),
-        *("--allowed-origins", "http://ü", "--no-fair-share"),
+        *("--allowed-origins", "http://ü", "--no-fair-share", "--request-timeout", "inf"),
+        *("--uds", "a\x7f\t\\\U0001f600", "--header-timeout", "1e22"),
     )
+    assert "request-timeout = inf\n" in result.stdout
     config = tmp_path / "farthing.toml"
     config.write_text(result.stdout, encoding="utf-8")
     assert printed(farthing, "--config", str(config)) == tomllib.loads(result.stdout)
@@ -110,9 +110,21 @@ def test_other_servers_spellings(
     ("text", "expected"),
     [
         ("prot = 1", "there is no flag 'prot'; did you mean port?"),
-        ("port = 'x'", "farthing.toml: port = 'x': should be a valid integer"),
+        ("port = 'x'", 'farthing.toml: port = "x": should be a valid integer'),
         ("port = 1.5", "farthing.toml: port = 1.5: should be a valid integer"),
         ("port = 70000", "farthing.toml: port = 70000: should be less than or equal to 65535"),
+        ("port = true", "farthing.toml: port = true: should be a valid integer"),
+        ("port = 8000.0", "farthing.toml: port = 8000.0: should be a valid integer"),
+        ("model = 5", "farthing.toml: model = 5: should be a valid string"),
+        ("host = 2026-01-01", "farthing.toml: host = 2026-01-01: should be a valid string"),
+        ("fair-share = 1", "farthing.toml: fair-share = 1: should be true or false"),
+        ("fair-share = 'no'", 'farthing.toml: fair-share = "no": should be true or false'),
+        ("request-timeout = true", "farthing.toml: request-timeout = true: should be a valid num"),
+        ("alias = ['a', 1]", "farthing.toml: alias = 1: should be a valid string"),
+        ("api-key = 12345", "farthing.toml: api-key: should be a valid string"),
+        ("ctx_sise = 1", "there is no flag 'ctx_sise'; did you mean ctx-size?"),
+        ("ctx-size = 1\nmax-model-len = 1", "'max-model-len' is there twice, as 'ctx-size'"),
+        ("c = 0", "farthing.toml: max-model-len = 0: should be greater than or equal to 1"),
         ("log_level = 'x'", "farthing.toml: log-level = 'x': 'x' is not one of 'debug', 'info'"),
         ("port = [1]", "'port' must be one value, not a list"),
         ("[port]\nx = 1", "'port' must be a value, not a table"),
@@ -140,7 +152,9 @@ def test_a_wrong_file_is_refused_in_one_line(
         ("PORT", "70000", "FARTHING_PORT='70000': should be less than or equal to 65535"),
         ("FAIR_SHARE", "perhaps", "FARTHING_FAIR_SHARE='perhaps': should be a valid boolean"),
         ("LOG_LEVEL", "loud", "FARTHING_LOG_LEVEL='loud': 'loud' is not one of 'debug'"),
-        ("KV_CACHE_DTYPE", "fp8", "FARTHING_KV_CACHE_DTYPE: --kv-cache-dtype fp8: must be one of"),
+        ("KV_CACHE_DTYPE", "fp8", "FARTHING_KV_CACHE_DTYPE='fp8': 'fp8' is not one of 'fp16'"),
+        ("CTX_SIZE", "x", "FARTHING_CTX_SIZE='x': should be a valid integer"),
+        ("CORS_ORIGINS", "a.b", "FARTHING_CORS_ORIGINS: allowed_origins='a.b': write it"),
         ("PREFIX_CACHE", "/proc/kept", "FARTHING_PREFIX_CACHE: prefix_cache='/proc/kept' cannot"),
         ("ALLOWED_ORIGINS", "a.b", "FARTHING_ALLOWED_ORIGINS: allowed_origins='a.b': write it"),
         ("MAX_NUM_QUEUED_REQS", "0", "FARTHING_MAX_NUM_QUEUED_REQS: max_num_queued_reqs must"),
@@ -170,11 +184,12 @@ def test_an_empty_variable_does_not_open_the_server(key: str, farthing: CommandL
 def test_unknown_variables_are_told_of_in_a_line(farthing: CommandLine) -> None:
     assert farthing("serve", "--print-config", FARTHING_ISA="avx2", FARTHING_PORT="1").stderr == ""
     given = {"FARTHING_PROT": "1", "FARTHING_XYZZY": "2", "FARTHINGS": "3"}
+    given["FARTHING_CTX_SIZ"] = "4"
     result = farthing("serve", "--print-config", **given)
     assert result.returncode == 0
     assert result.stderr == (
-        "farthing: warning: no flag and nothing else here reads FARTHING_PROT (did you mean "
-        "FARTHING_PORT?), FARTHING_XYZZY\n"
+        "farthing: warning: no flag and nothing else here reads FARTHING_CTX_SIZ (did you mean "
+        "FARTHING_CTX_SIZE?), FARTHING_PROT (did you mean FARTHING_PORT?), FARTHING_XYZZY\n"
     )
 
 

@@ -11,17 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from farthing.cli.serve.config_file import read_config, written_config
-from farthing.cli.serve.flags import GROUPS
+from farthing.cli.serve.flags import FLAGS, GROUPS
 from farthing.cli.serve.signature import groups_from, parameters_of, with_parameters
-from farthing.cli.serve.sources import require_no_empty_key
+from farthing.cli.serve.sources import require_true_keys
+from farthing.cli.serve.spellings import MODEL_SPELLINGS
 from farthing.errors import InvalidParameterError
-
-_FLAGS = parameters_of(*GROUPS)
 
 
 def _use_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None:
-        context.default_map = read_config(path, _FLAGS)
+        context.default_map = read_config(path)
     return path
 
 
@@ -32,7 +31,11 @@ class _Command:
     model_option: Annotated[
         str | None,
         typer.Option(
-            *("--model", "-m", "-hf"), metavar="MODEL", show_default=False, help="MODEL, again."
+            *MODEL_SPELLINGS,
+            metavar="MODEL",
+            show_default=False,
+            allow_from_autoenv=False,
+            help="MODEL, again.",
         ),
     ] = None
     config: Annotated[
@@ -60,10 +63,11 @@ def _serve(
 ) -> None:
     """Serve the OpenAI API at http://127.0.0.1:8000/v1.
 
-    Every flag is also an environment variable, FARTHING_ and its name in capitals, and a key of the
-    file that --config names. SIGTERM and Ctrl-C finish what runs, a second one ends at once. Exit
-    statuses: 0 stopped as asked, 1 the engine failed, 2 wrong use, 3 requests were cut off at
-    --shutdown-timeout, 130 and 143 a second signal, or one during a download.
+    Every flag, in each of its spellings, is also an environment variable, FARTHING_ and its name in
+    capitals, and a key of the file that --config names. SIGTERM and Ctrl-C finish what runs, a
+    second one ends at once. Exit statuses: 0 stopped as asked, 1 the engine failed, 2 wrong use, 3
+    requests were cut off at --shutdown-timeout, 130 and 143 a second signal, or one during a
+    download.
     """
     if model_option is not None:
         if values["model"] not in (None, model_option):
@@ -71,7 +75,7 @@ def _serve(
                 f"--model {model_option}: MODEL is {values['model']} already; give one of them"
             )
         values["model"] = model_option
-    require_no_empty_key(os.environ)
+    require_true_keys(values["api_key"] or (), os.environ)
     if print_config:
         sys.stdout.write(written_config(values))
         return
@@ -80,4 +84,4 @@ def _serve(
     raise typer.Exit(start(*groups_from(GROUPS, values)))
 
 
-serve = with_parameters(_serve, [*_FLAGS.values(), *parameters_of(_Command).values()])
+serve = with_parameters(_serve, [*FLAGS.values(), *parameters_of(_Command).values()])

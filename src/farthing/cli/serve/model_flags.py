@@ -9,6 +9,7 @@ import typer
 
 from farthing.cli.options import MODEL_HELP, Adapter, Batching, Kv, complete_model
 from farthing.cli.serve.option import Names, flag
+from farthing.cli.serve.spellings import MODEL_SPELLINGS, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class ModelFlags:
         str | None,
         typer.Argument(
             metavar="MODEL",
-            envvar="FARTHING_MODEL",
+            envvar=variables(MODEL_SPELLINGS),
             show_envvar=False,
             help=MODEL_HELP + " Without it, the catalog's default.",
             autocompletion=complete_model,
@@ -98,7 +99,7 @@ class EngineFlags:
         ),
     ] = None
     kv_cache_dtype: Annotated[
-        str,
+        Literal["fp16", "int8", "fp32", "auto", "f16", "q8_0", "f32"],
         flag(
             *("--kv-cache-dtype", "--cache-type-k", "-ctk", "--cache-type-v", "-ctv"),
             metavar="fp16|int8|fp32",

@@ -106,5 +106,5 @@ class ObservationFlags:
     ] = None
     debug_endpoints: Annotated[
         bool,
-        flag("--debug-endpoints", hidden=True, help="/debug/invariants, for tests."),
+        flag("--debug-endpoints", help="Serve /debug/invariants: the engine's books, checked."),
     ] = False

@@ -6,9 +6,18 @@ from typing import Any
 
 import typer
 
+from farthing.cli.serve.spellings import variables
+
 Names = list[str] | None
 
 
 def flag(*names: str, metavar: str | None = None, shows: bool = False, **rest: Any) -> Any:
-    """An option; its default is shown where it says something."""
-    return typer.Option(*names, metavar=metavar, show_default=shows, **rest)
+    """An option, and a variable for each of its names; its default is shown if it says much."""
+    return typer.Option(
+        *names,
+        metavar=metavar,
+        show_default=shows,
+        envvar=variables(names),
+        show_envvar=False,
+        **rest,
+    )

@@ -12,10 +12,10 @@ import typer
 from typer.core import TyperCommand
 
 from farthing.cli.errors import report
-from farthing.cli.serve.config_file import SECRET
+from farthing.cli.serve.flags import SECRET, SPELLINGS
+from farthing.cli.serve.spellings import PREFIX, require_one_value_in, require_one_value_on_line
 from farthing.errors import InvalidParameterError
 
-PREFIX = "FARTHING_"
 OTHERS = ("ISA", "HOME", "MODEL_PATH")
 """Variables of all verbs."""
 
@@ -27,7 +27,12 @@ class ServeCommand(TyperCommand):
     """Errors name the variable, or the file and its key, that a wrong value came from."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raises :class:`InvalidParameterError` for a value from elsewhere than the line."""
+        """Raises :class:`InvalidParameterError` for a value from elsewhere than the line.
+
+        Also for one flag that is given two values in one place.
+        """
+        require_one_value_on_line(args, self.get_params(ctx))
+        require_one_value_in(os.environ, SPELLINGS)
         try:
             rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
@@ -37,8 +42,10 @@ class ServeCommand(TyperCommand):
                 raise
             problem = error.message.removeprefix("Value error, ").removeprefix("Input ")
             raise InvalidParameterError(f"{where}: {problem.rstrip('.')}") from None
-        flags = [param.name for param in self.params if param.name is not None]
-        if unknown := unknown_variables(os.environ, flags):
+        if ctx.params["model_option"] and ctx.get_parameter_source("model").name != "COMMANDLINE":
+            ctx.params["model"] = None  # the command line goes first
+        names = (*SPELLINGS.flags, "config", "print_config")
+        if unknown := unknown_variables(os.environ, names):
             report(unknown, kind="warning")
         return list(rest)
 
@@ -55,14 +62,19 @@ class ServeCommand(TyperCommand):
             raise InvalidParameterError(f"{where}: {problem}") from error
 
 
-def require_no_empty_key(environ: Mapping[str, str]) -> None:
+def require_true_keys(keys: Iterable[str], environ: Mapping[str, str]) -> None:
     """An empty variable is one that is not there, but of a key it would open the server.
 
-    Raises :class:`InvalidParameterError`.
+    A key that begins with ``--`` is a flag that stands where a key is missing. Raises
+    :class:`InvalidParameterError`.
     """
     name = f"{PREFIX}API_KEY"
     if name in environ and not environ[name].strip():
         raise InvalidParameterError(f"{name}: the key is empty; unset it to ask for none")
+    if any(key.strip().startswith("--") for value in keys for key in value.split(",")):
+        raise InvalidParameterError(
+            "--api-key: a key cannot begin with --, as flags do; is the key missing?"
+        )
 
 
 def unknown_variables(environ: Mapping[str, str], flags: Iterable[str]) -> str | None:
@@ -83,8 +95,9 @@ def _source(ctx: Any, flag: str, *, with_value: bool) -> str | None:
     source = ctx.get_parameter_source(flag)
     shown = with_value and flag not in SECRET
     if source is not None and source.name == "ENVIRONMENT":
-        variable = PREFIX + flag.upper()
-        return f"{variable}={os.environ.get(variable, '')!r}" if shown else variable
+        given = SPELLINGS.given_in(os.environ, flag) if flag in SPELLINGS.names else []
+        variable, value = given[0] if given else (PREFIX + flag.upper(), "")
+        return f"{variable}={value!r}" if shown else variable
     if source is not None and source.name == "DEFAULT_MAP":
         place = f"--config {ctx.params.get('config')}: {flag.replace('_', '-')}"
         return f"{place} = {ctx.default_map[flag]!r}" if shown else place

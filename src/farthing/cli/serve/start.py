@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
+from math import inf
 from pathlib import Path
 
 from farthing.cli.model_names import model_names
 from farthing.cli.serve.model_flags import EngineFlags, ModelFlags
 from farthing.cli.serve.network_flags import AccessFlags, NetworkFlags
 from farthing.cli.serve.operation_flags import LifeFlags, ObservationFlags, QueueFlags
+from farthing.cli.serve.spellings import KV_TYPES
 from farthing.errors import InvalidParameterError
-from farthing.program.native import KvDtype
 from farthing.server.access.keys import ApiKeys
 from farthing.server.access.rules import AccessRules, is_loopback
 from farthing.server.admission.limits import RateLimits
@@ -20,11 +21,6 @@ from farthing.server.http.tls import ClientCertificates, TlsFiles
 from farthing.server.listening import bind, bind_unix
 from farthing.server.observation.logs import LogSettings
 from farthing.server.settings import ServerSettings
-
-KV_TYPES: dict[str, KvDtype] = {
-    **{"fp16": "fp16", "int8": "int8", "fp32": "fp32"},
-    **{"auto": "fp16", "f16": "fp16", "q8_0": "int8", "f32": "fp32"},  # as elsewhere
-}
 
 
 def start(
@@ -68,7 +64,7 @@ def start(
             max_num_queued_reqs=queue.max_num_queued_reqs,
             max_num_queued_tokens=queue.max_num_queued_tokens,
             rates=RateLimits(access.requests_per_minute, access.max_concurrent_requests),
-            request_timeout=network.request_timeout,
+            request_timeout=None if network.request_timeout == inf else network.request_timeout,
             ping_interval=network.sse_keep_alive_interval,
             shutdown_timeout=life.shutdown_timeout,
             health_timeout=life.health_timeout,
@@ -103,10 +99,6 @@ def start(
 
 
 def _engine_settings(path: Path, model: ModelFlags, engine: EngineFlags) -> EngineSettings:
-    if engine.kv_cache_dtype not in KV_TYPES:
-        raise InvalidParameterError(
-            f"--kv-cache-dtype {engine.kv_cache_dtype}: must be one of {', '.join(KV_TYPES)}"
-        )
     return EngineSettings(
         model=path,
         adapter=None if model.adapter is None else Path(model.adapter),
