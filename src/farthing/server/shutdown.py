@@ -31,6 +31,9 @@ _log = logging.getLogger("farthing.server")
 class Shutdown:
     """Ends the engine when there is a reason to. The first signal drains, the second does not.
 
+    SIGHUP only ever begins to drain: who closes a terminal sends it several times, and systemd can
+    send it behind SIGTERM.
+
     ``drain_seconds``: how long requests that have been taken may go on after the first signal.
     ``saves``: whether the engine has a prefix cache to save then.
     """
@@ -54,12 +57,16 @@ class Shutdown:
         self._number = 0
 
     def listen(self) -> None:
-        """Takes SIGINT and SIGTERM for the running loop."""
+        """Takes SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP for the running loop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._receive, number)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, self._receive, signal.SIGHUP)
 
     def _receive(self, number: int) -> None:
+        if number == signal.SIGHUP and self._first.is_set():
+            return
         self._number = number
         (self._second if self._first.is_set() else self._first).set()
 

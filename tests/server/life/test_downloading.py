@@ -81,7 +81,12 @@ def test_it_answers_while_the_model_comes(hub: Hub, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "number"), [("comes slowly", signal.SIGTERM), ("does not come", signal.SIGINT)]
+    ("how", "number"),
+    [
+        ("comes slowly", signal.SIGTERM),
+        ("does not come", signal.SIGINT),
+        pytest.param("does not come", signal.SIGHUP, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_ends_it_and_what_has_come_is_kept(
     how: str, number: int, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

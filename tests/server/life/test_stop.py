@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -149,6 +152,57 @@ def test_a_second_signal_ends_an_engine_that_does_not(life_model: Path) -> None:
         assert time.monotonic() - asked_at < SECONDS
         assert b'"error"' in stream.rest()
         stream.leave()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["SIGHUP", "SIGTERM, then SIGHUP", "the terminal is closed"])
+def test_a_hangup_lets_what_has_begun_finish(
+    how: str, life_model: Path, shared_process: ServerProcess
+) -> None:
+    """However often it comes: no number of hangups cuts an answer off."""
+    expected = alone(shared_process, BODIES)
+    screen, terminal = pty.openpty()
+
+    def take_terminal() -> None:
+        fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+
+    closed = how == "the terminal is closed"
+    shown = {"stderr": terminal, "preexec": take_terminal} if closed else {}
+    with ServerProcess(life_model, *TWO, **SLOW, **shown) as server:
+        os.close(terminal)
+        server.until_ready()
+        with Crowd(server, BODIES) as crowd:
+            server.wait(lambda: server.metric("vllm:num_requests_running") == 2)
+            if how == "SIGTERM, then SIGHUP":
+                server.signal()
+                server.wait(lambda: server.status("/readyz") == 503)
+            if closed:
+                os.close(screen)
+            else:
+                os.killpg(server.child.pid, signal.SIGHUP)
+            server.wait(lambda: server.status("/readyz") == 503)
+            os.killpg(server.child.pid, signal.SIGHUP)
+            assert [told(response) for response in crowd.responses()] == expected
+        assert server.end() == 0
+        if not closed:
+            os.close(screen)
+            assert f"{how[:7].rstrip(',')}: stopping; 3 running or waiting" in server.log()
+
+
+@pytest.mark.slow
+def test_a_hangup_that_is_ignored_from_the_start_stays_so(life_model: Path) -> None:
+    """As under nohup."""
+
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with ServerProcess(life_model, preexec=ignore) as server:
+        server.until_ready()
+        os.killpg(server.child.pid, signal.SIGHUP)
+        assert len(alone(server, BODIES)) == len(BODIES)
+        assert server.status("/readyz") == 200
+        assert server.stop() == 0
+        assert "SIGHUP" not in server.log()
 
 
 def test_idle_connections_do_not_hold_it_up(life_model: Path) -> None:

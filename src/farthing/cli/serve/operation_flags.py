@@ -43,7 +43,7 @@ class LifeFlags:
             metavar="S",
             min=0.0,
             shows=True,
-            help="How long SIGTERM or Ctrl-C waits for requests that are running.",
+            help="How long SIGTERM, SIGHUP or Ctrl-C waits for requests that are running.",
         ),
     ] = 60.0
     health_timeout: Annotated[
