@@ -142,6 +142,27 @@ def test_what_was_asked_is_entered() -> None:
     assert (fields["model"], fields["stream"], fields["prompts"]) == ("m", True, 2)
 
 
+def test_what_is_not_known_is_left_out() -> None:
+    """Of a body that never came, of a prompt that was refused, and of an answer with nothing."""
+    slow = record()
+    slow.failed(RequestError("too slow", status=408, code="request_timeout"))
+    known = {"request_id", "endpoint", "key_name", "outcome", "status", "seconds"}
+    known |= {"error_type", "error_code"}
+    assert set(slow.as_fields()) == known
+    full = record()
+    params = SamplingParams(max_tokens=17, temperature=0.5, top_p=0.9)
+    full.asks(params, model="m", stream=False, num_prompts=1)
+    full.failed(RequestError("no", status=429, code="queue_full"))
+    known |= {"model", "stream", "prompts", "n", "max_tokens", "temperature", "top_p"}
+    assert set(full.as_fields()) == known
+    assert full.as_fields()["stream"] is False
+    full.output_ended(RequestOutput("r", None, [], [choice(0, "stop")], True, metrics()))
+    known |= {"finish_reasons", "prompt_tokens", "cached_tokens", "completion_tokens"}
+    known |= {"preemptions", "queue_seconds", "prefill_seconds", "decode_seconds"}
+    assert set(full.as_fields()) == known
+    assert full.as_fields()["completion_tokens"] == 0
+
+
 class Heard:
     def __init__(self) -> None:
         self.heard: list[tuple[str, float | None]] = []

@@ -114,6 +114,16 @@ class RequestRecord:
             self.status = CLIENT_LEFT
 
     @property
+    def knows_body(self) -> bool:
+        """Whether the body was read and understood: :meth:`asks` has been called."""
+        return self.num_prompts > 0
+
+    @property
+    def knows_answer(self) -> bool:
+        """Whether a choice has ended, which is when the engine tells what it has taken."""
+        return bool(self.finish_reasons)
+
+    @property
     def time_to_first_token(self) -> float | None:
         """Seconds from when it came; None without a token."""
         if self.first_token_at is not None:
@@ -140,27 +150,28 @@ class RequestRecord:
     def as_fields(self) -> dict[str, object]:
         """All that is known, flat and plain, for a log line."""
         first = self.time_to_first_token
+        asked, ran = self.knows_body, self.knows_answer
         fields: dict[str, object] = {
             "request_id": self.request_id,
             "endpoint": self.endpoint,
             "key_name": self.principal,
             "model": self.model,
-            "stream": self.stream,
+            "stream": self.stream if asked else None,
             "outcome": self.outcome,
             "status": self.status,
             "finish_reasons": list(self.finish_reasons),
-            "prompts": self.num_prompts,
-            "n": self.n,
+            "prompts": self.num_prompts if asked else None,
+            "n": self.n if asked else None,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
-            "prompt_tokens": self.prompt_tokens,
-            "cached_tokens": self.cached_tokens,
-            "completion_tokens": self.completion_tokens,
-            "preemptions": self.preemptions,
-            "queue_seconds": round(self.queue_seconds, 6),
-            "prefill_seconds": round(self.prefill_seconds, 6),
-            "decode_seconds": round(self.decode_seconds, 6),
+            "prompt_tokens": self.prompt_tokens if ran else None,
+            "cached_tokens": self.cached_tokens if ran else None,
+            "completion_tokens": self.completion_tokens if ran else None,
+            "preemptions": self.preemptions if ran else None,
+            "queue_seconds": round(self.queue_seconds, 6) if ran else None,
+            "prefill_seconds": round(self.prefill_seconds, 6) if ran else None,
+            "decode_seconds": round(self.decode_seconds, 6) if ran else None,
             "time_to_first_token": None if first is None else round(first, 6),
             "seconds": round(self.seconds, 6),
             "error_type": self.error_type,

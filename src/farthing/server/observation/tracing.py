@@ -118,14 +118,14 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         "farthing.key_name": record.principal or None,
         "error.type": record.error_code or record.error_type,
     }
-    if record.num_prompts:
+    if record.knows_body:
         known |= {
             "gen_ai.request.n": record.n,
             "gen_ai.request.max_tokens": record.max_tokens,
             "gen_ai.request.temperature": record.temperature,
             "gen_ai.request.top_p": record.top_p,
         }
-    if record.finish_reasons:
+    if record.knows_answer:
         known |= {
             "gen_ai.response.finish_reasons": tuple(record.finish_reasons),
             "gen_ai.usage.prompt_tokens": record.prompt_tokens,
