@@ -11,6 +11,7 @@ from typing import Any
 from farthing.openai_protocol.names import ModelNames
 from farthing.openai_protocol.served_model import ServedModel, system_fingerprint
 from farthing.server.admission.admission import Admission
+from farthing.server.body_work import BodyWork
 from farthing.server.engine_client import EngineClient
 from farthing.server.http.limits import HttpLimits
 from farthing.server.life_cycle import LifeCycle
@@ -62,6 +63,11 @@ class Service:
     threads: Executor = field(default_factory=_encoding_threads)
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     loaded_model: LoadedService | None = None
+    body_work: BodyWork = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Has the threads work on bodies."""
+        self.body_work = BodyWork(self.threads, ENCODING_THREADS)
 
     def loaded(self, texts: ModelTexts, info: EngineInfo, admission: Admission) -> None:
         """The model is there: from now on :meth:`model` has it."""

@@ -229,6 +229,27 @@ def test_a_connection_is_kept_between_requests_but_not_for_ever(server: RunningS
         assert time.monotonic() - began >= QUICK.keep_alive_timeout / 2
 
 
+def test_bodies_that_have_come_count_until_they_are_answered() -> None:
+    from dataclasses import replace
+
+    with RunningServer(replace(QUICK, max_bodies_bytes=150_000)) as server:
+        held = server.protocol.all_connections
+        with RawClient(server.port) as first, RawClient(server.port) as second:
+            first.send(post("/ignored", b"x" * 60_000))
+            wait_until(lambda: held.body_bytes == 60_000)
+            second.send(post("/echo", b"x" * 95_000))
+            response = second.response()
+            assert (response.status, response.error["code"]) == (503, "too_many_bytes")
+            assert first.response().body == b"late"
+            wait_until(lambda: held.body_bytes == 0)
+            assert first.send(post("/echo", b"x" * 95_000)).response().status == 200
+        with RawClient(server.port) as client:
+            client.send(post("/ignored", b"x" * 60_000))
+            wait_until(lambda: held.body_bytes == 60_000)
+        wait_until(lambda: server.open == 0)
+        assert held.body_bytes == 0
+
+
 def test_bodies_that_come_at_once_share_a_limit() -> None:
     from dataclasses import replace
 

@@ -15,6 +15,7 @@ from farthing.openai_protocol.errors import RequestError
 from farthing.server.http.connections import Connections
 from farthing.server.http.cycle import Cycle, error_header_list
 from farthing.server.http.errors import error_bytes
+from farthing.server.http.held_body import HeldBody
 from farthing.server.http.limits import HttpLimits
 from farthing.server.http.refusals import too_many_connections, too_slow
 
@@ -53,7 +54,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._all_read = False
         self._waiting = b""  # bytes of later requests
         self._head_bytes = 0
-        self._held = 0  # bytes of an unfinished body that count for all connections together
+        self._body: HeldBody | None = None  # of the request under way
         self._unwritten = 0  # bytes in the write buffer when it was last looked at
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -253,8 +254,9 @@ class LimitedConnection(HttpToolsProtocol):
             self.flow.resume_writing()
 
     def _release_body(self) -> None:
-        self.all_connections.body_bytes -= self._held
-        self._held = 0
+        body, self._body = self._body, None
+        if body is not None:
+            body.leave()
 
     def _count(self, reason: str) -> None:
         self.all_connections.refused[reason] += 1

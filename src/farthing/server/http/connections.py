@@ -37,7 +37,7 @@ class Connections:
         self.limit = limits.max_connections or most_connections()
         # Beyond the limit some more are listened to while they read that there is no room.
         self.spare = spare_connections(self.limit)
-        self.body_bytes = 0  # of bodies that are still coming
+        self.body_bytes = 0  # of bodies that are coming, wait or are worked on
         self.refused: Counter[str] = Counter()
         timeouts = (
             limits.header_timeout,

@@ -23,7 +23,7 @@ class HttpLimits:
     keep_alive_timeout: float = 75.0  # between requests: more than the 60 s of common proxies
     write_timeout: float = 30.0  # within which a client takes 16 KiB of what waits to be sent
     linger_timeout: float = 5.0  # that a refused client is read from, so that it reads the refusal
-    max_bodies_bytes: int = 256 << 20  # of all requests of which a part is still to come
+    max_bodies_bytes: int = 256 << 20  # of all requests, until their prompts wait in the queue
     max_connections: int | None = None  # None: what the limit of file descriptors allows
 
     def __post_init__(self) -> None:

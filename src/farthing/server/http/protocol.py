@@ -20,13 +20,13 @@ from farthing.openai_protocol.errors import RequestError
 from farthing.server.http.connection import NEVER, LimitedConnection, Phase
 from farthing.server.http.connections import Connections
 from farthing.server.http.cycle import Cycle, OldCycle, ResponseTransport
+from farthing.server.http.held_body import HeldBody
 from farthing.server.http.limits import HttpLimits
 from farthing.server.http.refusals import (
     bad_http,
     body_too_large,
     head_too_large,
     too_many_headers,
-    too_much_at_once,
 )
 from farthing.server.http.request_head import body_length, put_host
 
@@ -190,6 +190,8 @@ class LimitedProtocol(LimitedConnection):
         self.scope["raw_path"] = self.root_path.encode("ascii") + raw_path
         self.scope["query_string"] = target.query or b""
         self._head_bytes = self._body_bytes = self._body_raw = 0
+        self._body = HeldBody(self.all_connections, self.limits)
+        self.scope["state"]["held_body"] = self._body
         self._phase = Phase.BODY
         self.read_deadline = self.loop.time() + self.limits.body_timeout
         old = version == "1.0"
@@ -214,10 +216,8 @@ class LimitedProtocol(LimitedConnection):
             raise body_too_large(self.limits)
         if self.cycle.response_complete:
             return
-        self._held += len(body)
-        self.all_connections.body_bytes += len(body)
-        if self.all_connections.body_bytes > self.limits.max_bodies_bytes:
-            raise too_much_at_once()
+        if self._body is not None:
+            self._body.grow(len(body))
         self.cycle.body += body
         if len(self.cycle.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
@@ -228,7 +228,6 @@ class LimitedProtocol(LimitedConnection):
             return  # so it seems to the parser
         self.cycle.more_body = False
         self.cycle.message_event.set()
-        self._release_body()
         self._phase = Phase.ANSWERING
         self.read_deadline = NEVER
         if self.cycle.response_complete:

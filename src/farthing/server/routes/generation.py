@@ -23,6 +23,7 @@ from farthing.server.client_watch import ClientWatch
 from farthing.server.engine_client import EngineEndedError
 from farthing.server.http.body import read_body
 from farthing.server.http.errors import error_response
+from farthing.server.http.held_body import held_body
 from farthing.server.observation.record import RequestRecord
 from farthing.server.principal import ANYBODY, Principal
 from farthing.server.routes.json_response import json_bytes, json_response
@@ -89,13 +90,13 @@ class Generation(Response):
         service = self._service
         model = service.model()
         raw = await read_body(request, service.limits)
+        held = held_body(request.scope)
         retries = retries_of(request.headers.get(RETRY_COUNT))
         model.admission.refuse_if_full(principal, retries=retries)
         async with ClientWatch(request.receive) as client:
             if takes_long(raw):
-                loop = asyncio.get_running_loop()
-                job = await loop.run_in_executor(
-                    service.threads, ready, self._url, raw, model.served
+                job = await service.body_work.done(
+                    held, lambda raw: ready(self._url, raw, model.served), raw
                 )
             else:
                 job = ready(self._url, raw, model.served)
@@ -103,6 +104,8 @@ class Generation(Response):
             self._note(job, record)
             messages = messages_of(job, principal, service.engine, service.request_timeout)
             with model.admission.enter(principal, asks_of(job, messages), retries=retries):
+                if held is not None:  # what was made of it counts in the queue from here on
+                    held.let_go()
                 try:
                     submissions = await submit_all(service.engine, messages)
                 except EngineEndedError:  # nothing of it has begun

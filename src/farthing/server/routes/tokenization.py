@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from farthing.openai_protocol.served_model import ServedModel
 from farthing.openai_protocol.tokenization import detokenized, tokenized
 from farthing.server.client_watch import ClientWatch
 from farthing.server.http.body import read_body
+from farthing.server.http.held_body import held_body
 from farthing.server.openapi import add_get, documented, taking
 from farthing.server.routes.generation import told_error
 from farthing.server.routes.json_response import json_bytes, json_response
@@ -31,13 +31,15 @@ def tokenization_router(service: Service) -> APIRouter:
         served = service.model().served
         raw = await read_body(request, service.limits)
         async with ClientWatch(request.receive) as client:
-            loop = asyncio.get_running_loop()
             try:
-                body = await loop.run_in_executor(
-                    service.threads, lambda: json_bytes(answering(read_object(raw), served))
+                body = await service.body_work.done(
+                    held_body(request.scope),
+                    lambda raw: json_bytes(answering(read_object(raw), served)),
+                    raw,
                 )
             except Exception as error:
                 raise told_error(error) from error
+            del raw
             client.release()
             return json_response(body)
 
