@@ -14,6 +14,7 @@ import pytest
 
 from support.control_stream import control_stream
 from support.crowds import asked
+from support.full_pipe import full_pipe
 from support.reachable import COMPLETIONS, Streaming
 from support.server_process import ServerProcess, serving, with_fault
 
@@ -40,6 +41,20 @@ def test_an_event_loop_that_hangs_shows_where_and_ends(life_model: Path) -> None
         server.wait(lambda: not server.has_engine(), seconds=5)
         assert "Timeout (0:00:03)!" in server.log()
         assert "in block" in server.log()
+
+
+@pytest.mark.slow
+def test_an_event_loop_that_hangs_ends_though_nobody_reads_where(life_model: Path) -> None:
+    """Its stacks cannot be written."""
+    watch = ("--watchdog-timeout", "1")
+    with (
+        full_pipe() as full,
+        ServerProcess(life_model, *watch, command=with_fault("block"), stderr=full) as server,
+    ):
+        server.until_ready()
+        server.signal(signal.SIGUSR1)
+        assert server.child.wait(30) == -signal.SIGALRM
+        server.wait(lambda: not server.has_engine(), seconds=5)
 
 
 def refusals_of(connections: list[socket.socket]) -> list[bytes]:
