@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,9 +55,13 @@ def size_on_disk(path: Path) -> int:
 
 
 class DownloadBar:
-    """Draws a download: a bar on a terminal, a line for each tenth elsewhere."""
+    """Draws a download: a bar on a terminal, a line for each tenth elsewhere.
 
-    def __init__(self) -> None:
+    ``say`` takes such a line.
+    """
+
+    def __init__(self, say: Callable[[str], None] = dim) -> None:
+        self._say = say
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None
         self._name = ""
@@ -69,7 +74,7 @@ class DownloadBar:
         self._tenth = self._tenths(done)
         where = f" to {_cache_folder()}"
         again = f", {human_bytes(done)} of it are here" if done else ""
-        dim(f"Downloading {name} ({human_bytes(total)}{again}){where}")
+        self._say(f"Downloading {name} ({human_bytes(total)}{again}){where}")
         if not sys.stderr.isatty():
             return
         from rich.progress import (
@@ -99,14 +104,14 @@ class DownloadBar:
             self._bar.update(self._task, completed=done, description=f"{self._name} {part}".strip())
         elif self._tenths(done) > self._tenth:
             self._tenth = self._tenths(done)
-            dim(f"{self._name}: {self._tenth * 10} %")
+            self._say(f"{self._name}: {self._tenth * 10} %")
 
     def note(self, message: str) -> None:
         """Shows one line beside the bar."""
         if self._bar is not None:
             self._bar.console.print(message, style="dim")
         else:
-            dim(message)
+            self._say(message)
 
     def finish(self) -> None:
         """Takes the bar away."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import select
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -21,10 +22,25 @@ EXIT_USER = 2  # something the user can put right
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
+READER_SECONDS = 5.0
+"""For who reads stderr, where it is a pipe that is full, to take something out of it."""
+
 
 def report(message: str, *, kind: str = "error") -> None:
-    """Writes ``message`` as one line to stderr."""
-    print(f"farthing: {kind}: {' '.join(message.split())}", file=sys.stderr)
+    """Writes ``message`` as one line to stderr, unless nobody reads that: then it is lost."""
+    if _is_read(sys.stderr):
+        print(f"farthing: {kind}: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _is_read(stream: TextIO) -> bool:
+    """Whether a line can be written to ``stream`` without waiting for ever."""
+    try:
+        fd = stream.fileno()
+    except OSError:  # it is no file
+        return True
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(READER_SECONDS * 1000))
 
 
 def prepare_streams() -> None:
@@ -94,7 +110,7 @@ class ErrorReportingGroup(TyperGroup):
         except Exception as error:
             if type(error).__module__.partition(".")[0] in ("typer", "click"):
                 raise  # usage errors and exits, which typer itself reports
-            if ctx.params.get("debug"):
+            if ctx.params.get("debug") and _is_read(sys.stderr):
                 traceback.print_exception(error)
             status, kind, message = describe_error(error)
         report(message, kind=kind)

@@ -6,10 +6,12 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from farthing.catalog import resolve
+from support.full_pipe import full_pipe
 from support.local_hub import Hub, running_hub
 from support.reachable import CHAT, COMPLETIONS
 from support.server_process import ServerProcess
@@ -37,9 +39,9 @@ def surroundings(hub: Hub, home: Path) -> dict[str, str]:
     }
 
 
-def fetching(hub: Hub, home: Path, model: str = REPOSITORY) -> ServerProcess:
+def fetching(hub: Hub, home: Path, model: str = REPOSITORY, **more: Any) -> ServerProcess:
     """A server that looks for its model there."""
-    return ServerProcess(model, environment=surroundings(hub, home))
+    return ServerProcess(model, environment=surroundings(hub, home), **more)
 
 
 def until_begun(server: ServerProcess) -> None:
@@ -53,12 +55,21 @@ def until_begun(server: ServerProcess) -> None:
     server.wait(begun)
 
 
+def two_lines(server: ServerProcess) -> list[dict[str, Any]] | None:
+    """The first two of its log, once they are there."""
+    entries = server.entries("farthing.server")
+    return entries[:2] if len(entries) > 1 else None
+
+
 def test_it_answers_while_the_model_comes(hub: Hub, tmp_path: Path) -> None:
     hub.hold_after = 5 * BLOCK
     with fetching(hub, tmp_path) as server:
         until_begun(server)
-        listening = server.listening_line()["message"]
-        assert listening == f"listening at {server.url}/v1: {REPOSITORY} is being loaded"
+        told = [entry["message"] for entry in server.wait(lambda: two_lines(server))]
+        assert f"listening at {server.url}/v1: {REPOSITORY} is being loaded" in told
+        size = sum(len(file) for file in hub.repositories[REPOSITORY].values()) / 1024
+        home = tmp_path / "farthing"
+        assert f"Downloading {REPOSITORY} ({size:.1f} KiB) to {home}" in told
         assert server.status("/livez") == 200
         assert server.status("/metrics") == 200
         asked = {"prompt": "a"}
@@ -131,6 +142,26 @@ def test_a_download_that_fails_is_told_in_a_line(hub: Hub, tmp_path: Path) -> No
         assert f"{WEIGHTS}: checksum is" in last
         assert server.log().count("farthing: error") == 1
         assert "Traceback" not in server.log()
+
+
+@pytest.mark.parametrize(
+    "how", ["a signal", "all of it comes", pytest.param("a failure", marks=pytest.mark.slow)]
+)
+def test_nobody_reads_how_far_it_has_come(how: str, hub: Hub, tmp_path: Path) -> None:
+    """Its stderr is a pipe that is full."""
+    hub.hold_after = 5 * BLOCK
+    if how == "a failure":
+        hub.served[WEIGHTS] = bytes(len(hub.repositories[REPOSITORY][WEIGHTS]))
+    with full_pipe() as full, fetching(hub, tmp_path, stderr=full) as server:
+        until_begun(server)
+        if how == "a signal":
+            assert server.stop() == 128 + signal.SIGTERM
+        hub.released.set()
+        if how == "a failure":
+            assert server.end() == 2
+        if how == "all of it comes":
+            server.until_ready()
+            assert server.stop() == 0
 
 
 def test_a_name_of_nothing_is_told_in_a_line_and_nothing_else(hub: Hub, tmp_path: Path) -> None:

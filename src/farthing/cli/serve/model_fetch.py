@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farthing.cli.download import DownloadBar, fetch
 from farthing.cli.model_names import model_names
+from farthing.cli.terminal import dim
 
 if TYPE_CHECKING:
     from farthing.server.model_fetch import FoundModel, Tell
 
 
+_log = logging.getLogger("farthing.server")
+
+
 class ModelFetch:
-    """Finds the model ``asked`` for, or downloads it, with a bar on stderr.
+    """Finds the model ``asked`` for, or downloads it, with a bar on a terminal, lines in the log.
 
     ``further``: names that requests may call it by.
     """
@@ -21,7 +27,8 @@ class ModelFetch:
     def __init__(self, asked: str, further: Sequence[str]) -> None:
         self._asked = asked
         self._further = further
-        self._bar = DownloadBar()
+        # The log waits for nobody to read it; the bar is for who looks.
+        self._bar = DownloadBar(dim if sys.stderr.isatty() else _log.info)
 
     def __call__(self, tell: Tell) -> FoundModel:
         """The model; ``tell`` gets the bytes that are here and all. Raises as :func:`fetch`."""
