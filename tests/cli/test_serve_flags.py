@@ -124,6 +124,7 @@ def test_other_servers_spellings(
         ("api-key = 12345", "farthing.toml: api-key: should be a valid string"),
         ("ctx_sise = 1", "there is no flag 'ctx_sise'; did you mean ctx-size?"),
         ("ctx-size = 1\nmax-model-len = 1", "'max-model-len' is there twice, as 'ctx-size'"),
+        ("no-fair-share = true", "there is no flag 'no-fair-share'; did you mean fair-share?"),
         ("c = 0", "farthing.toml: max-model-len = 0: should be greater than or equal to 1"),
         ("log_level = 'x'", "farthing.toml: log-level = 'x': 'x' is not one of 'debug', 'info'"),
         ("port = [1]", "'port' must be one value, not a list"),

@@ -110,6 +110,18 @@ def test_a_flag_is_no_value(
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_a_line_that_is_not_whole_is_completed(farthing: CommandLine) -> None:
+    for line in ("serve -t 2 -tb 3 --po", "serve --host --po"):
+        words = line.split()
+        result = farthing.process(
+            _FARTHING_COMPLETE="complete_bash",
+            COMP_WORDS=f"farthing {line}",
+            COMP_CWORD=str(len(words)),
+        )
+        assert (result.returncode, result.stderr) == (0, "")
+    assert "--port" in result.stdout
+
+
 def test_keys_in_a_variable_may_have_spaces_between_them(farthing: CommandLine) -> None:
     assert "# api-key is set" in farthing("serve", "--print-config", FARTHING_API_KEY="a b").stdout
     result = farthing("serve", "no-such-model", FARTHING_API_KEY="a b,c a")

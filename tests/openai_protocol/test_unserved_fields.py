@@ -188,6 +188,14 @@ def test_a_field_beside_another_counts_only_with_it() -> None:
         assert caught.value.param == param
 
 
+def test_no_tools_are_no_tools() -> None:
+    alone = parsed(*chat()).params()
+    for fields in ({"tools": []}, {"tool_choice": "auto"}, {"tools": [], "tool_choice": "auto"}):
+        assert parsed(*chat(**fields)).params() == alone
+    with pytest.raises(RequestError, match="tools: calls of functions are not served yet"):
+        parsed(*chat(tools=[{"type": "function"}], tool_choice="auto"))
+
+
 def test_what_only_says_how_changes_nothing() -> None:
     how = {
         "xtc_threshold": 0.1,

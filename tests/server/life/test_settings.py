@@ -125,6 +125,12 @@ def test_a_request_that_takes_too_long(life_model: Path) -> None:
         server.wait_idle()
 
 
+def test_a_request_may_be_given_all_the_time_there_is(life_model: Path) -> None:
+    with serving(life_model, "--request-timeout", "inf") as server:
+        server.answer(CHAT, {"messages": USER, "max_tokens": 2})
+        assert server.client.get("/server_info").json()["settings"]["request_timeout"] is None
+
+
 def ask_for_a_diary(server: ServerProcess) -> None:
     """Asks something private, right and wrong, and waits for both to be in the access log."""
     server.answer(CHAT, {"messages": USER, "max_tokens": 2})

@@ -31,6 +31,8 @@ class ServeCommand(TyperCommand):
 
         Also for one flag that is given two values in one place.
         """
+        if ctx.resilient_parsing:  # a line that a shell completes is not whole
+            return list(super().parse_args(ctx, args))
         require_one_value_on_line(args, self.get_params(ctx))
         require_one_value_in(os.environ, SPELLINGS)
         try:
