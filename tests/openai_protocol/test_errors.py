@@ -36,6 +36,10 @@ from farthing.openai_protocol.errors import (
             *(400, "invalid_request_error", None, "context_length_exceeded"),
         ),
         (ChatTemplateError("no system role"), 400, "invalid_request_error", "messages", None),
+        (
+            ChatTemplateError("continue_final_message: the last message has no text to continue"),
+            *(400, "invalid_request_error", "continue_final_message", None),
+        ),
         (ChatTemplateLimitError("ran too long"), 500, "server_error", None, None),
         (FarthingError("no token is allowed"), 500, "server_error", None, None),
         (MemoryError(), 500, "server_error", None, None),

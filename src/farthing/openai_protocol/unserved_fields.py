@@ -176,7 +176,7 @@ _PENALTIES = (("repetition_penalty", 1), ("presence_penalty", 0), ("frequency_pe
 def refuse_unserved(extra: Mapping[str, Any], request: object) -> None:
     """Raises :class:`RequestError` for a field in ``extra`` that asks for what is not served.
 
-    ``extra``: the fields of a request that are none of ours. ``request``: ours, of which some
+    ``extra``: the fields of a request that are none of ours. ``request``: ours, on which some
     others depend.
     """
     for name, value in extra.items():
