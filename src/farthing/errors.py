@@ -59,6 +59,14 @@ class ContextLengthError(FarthingError):
     """A prompt does not fit the model's context; the message has both token counts."""
 
 
+class TooManyTokensError(ContextLengthError):
+    """A text that is plainly too long, by its look: ``least`` tokens at least, of ``most``."""
+
+    def __init__(self, least: int, most: int) -> None:
+        super().__init__(f"text has at least {least} tokens, at most {most} are taken")
+        self.least = least
+
+
 class InsufficientMemoryError(FarthingError):
     """Loading would not fit; the message has the bytes needed and the bytes available."""
 

@@ -6,8 +6,10 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
+from farthing.errors import TooManyTokensError
 from farthing.openai_protocol.chat import ChatRequest
 from farthing.openai_protocol.completions import CompletionRequest
 from farthing.openai_protocol.errors import RequestError
@@ -103,11 +105,12 @@ def job_of(request: ChatRequest | CompletionRequest, served: ServedModel) -> Job
     model = served.names.checked(request.model)
     params = request.params()
     if isinstance(request, ChatRequest):
-        ids = _fitting(chat_ids(request, served.encoder), served, "messages")
+        ids = _fitting(partial(chat_ids, request, served.encoder), served, "messages")
         return Job(request, served, model, params, (ids,))
     texts = request.prompts()
     prompts = [
-        _fitting(_completion_ids(request, text, served.encoder), served, "prompt") for text in texts
+        _fitting(partial(_completion_ids, request, text, served.encoder), served, "prompt")
+        for text in texts
     ]
     return Job(request, served, model, params, tuple(prompts), tuple(texts))
 
@@ -117,30 +120,46 @@ def chat_ids(
     encoder: PromptEncoder,
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
+    most: int | None = None,
 ) -> list[int]:
-    """Token ids of a conversation. Raises :class:`RequestError` and :class:`ChatTemplateError`."""
+    """Token ids of a conversation. Raises :class:`RequestError` and :class:`ChatTemplateError`.
+
+    With ``most`` also :class:`TooManyTokensError`, where more than those are plainly to come.
+    """
     arguments = request.for_template()
     if "developer" not in encoder.chat_template.source:  # OpenAI's newer name for the same role
         for message in arguments["messages"]:
             if message["role"] == "developer":
                 message["role"] = "system"
-    return encoder.encode_chat(**arguments, tools=tools)
+    return encoder.encode_chat(**arguments, tools=tools, most=most)
 
 
 def _completion_ids(
-    request: CompletionRequest, prompt: str | list[int], encoder: PromptEncoder
+    request: CompletionRequest, prompt: str | list[int], encoder: PromptEncoder, *, most: int
 ) -> list[int]:
     if not isinstance(prompt, str):
         return encoder.checked(prompt)
-    return encoder.encode(prompt, add_special_tokens=request.add_special_tokens is not False)
+    special = request.add_special_tokens is not False
+    return encoder.encode(prompt, add_special_tokens=special, most=most)
 
 
-def _fitting(ids: list[int], served: ServedModel, param: str) -> list[int]:
-    if len(ids) < served.context_length:
-        return ids
+class _Encoding(Protocol):
+    def __call__(self, *, most: int) -> list[int]: ...
+
+
+def _fitting(encode: _Encoding, served: ServedModel, param: str) -> list[int]:
+    most = served.context_length - 1
+    try:
+        ids = encode(most=most)
+    except TooManyTokensError as error:
+        found = f"at least {error.least}"
+    else:
+        if len(ids) <= most:
+            return ids
+        found = str(len(ids))
     raise RequestError(  # clients know a full context by this sentence or by the code
         f"This model's maximum context length is {served.context_length} tokens. However, your "
-        f"prompt contains {len(ids)} input tokens, and at least one is to be generated.",
+        f"prompt contains {found} input tokens, and at least one is to be generated.",
         param=param,
         code="context_length_exceeded",
     )

@@ -33,6 +33,7 @@ def open_model_texts(path: Path) -> ModelTexts:
     checkpoint = open_checkpoint(path, FAMILIES)
     tokenizer = tokenizer_of(checkpoint)
     encoder = PromptEncoder(tokenizer, checkpoint.chat_template, checkpoint.config.vocab_size)
+    _ = tokenizer.least_tokens  # made while the weights are loaded, for prompts that are too long
     source = checkpoint.tokenizer
     given = source.config if isinstance(source, JsonTokenizerFile) else {}
     return ModelTexts(encoder, _tokenizer_config(encoder, given))

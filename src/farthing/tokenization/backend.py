@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from farthing.tokenization.control import ControlToken
+from farthing.tokenization.least_tokens import Kept
 
 
 class Core(Protocol):
@@ -29,7 +30,8 @@ class Backend:
     ``control`` are the control tokens by spelling; ``literal_ids`` the ids whose string is plain
     text, not the alphabet that ``piece_bytes`` reads. ``prefix`` and ``suffix`` are the ids that
     ``add_special_tokens`` puts around a text. ``strips_first_space``: the first space of a whole
-    decoded text is an artefact of encoding.
+    decoded text is an artefact of encoding. ``kept``: how much of a text its tokens are;
+    ``escapes_spaces``: ``▁`` and a space are the same to it.
     """
 
     core: Core
@@ -44,3 +46,5 @@ class Backend:
     eos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     strips_first_space: bool = False
+    kept: Kept = Kept.UNKNOWN
+    escapes_spaces: bool = False

@@ -23,6 +23,7 @@ def encode_chat(
     tokenizer: Tokenizer,
     template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
+    most: int | None = None,
     /,
     *,
     add_generation_prompt: bool | None = None,
@@ -33,7 +34,8 @@ def encode_chat(
     """Token ids of a chat: the template's control tokens, and no control token from content.
 
     Nothing is added to what the template writes (it writes its own beginning of text). Raises
-    ChatTemplateError as :meth:`ChatTemplate.render` does, and for no messages.
+    ChatTemplateError as :meth:`ChatTemplate.render` does, and for no messages; TooManyTokensError
+    for what is plainly more than ``most``.
     """
     if not messages:
         raise ChatTemplateError("messages: there are none, at least one is needed")
@@ -44,7 +46,7 @@ def encode_chat(
         tools=tools,
         **extra,
     )
-    return tokenizer.encode_parts(segments)
+    return tokenizer.encode_parts(segments, most)
 
 
 def can_chat(template: str | None, tokenizer: Tokenizer) -> bool:

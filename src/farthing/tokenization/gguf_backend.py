@@ -7,7 +7,7 @@ from collections.abc import Callable
 from farthing.errors import ModelFormatError
 from farthing.tokenization.backend import Backend, Core
 from farthing.tokenization.byte_fallback import byte_of, piece_bytes
-from farthing.tokenization.byte_level import byte_level_bytes
+from farthing.tokenization.byte_level import BYTE_TO_CHARACTER, byte_level_bytes
 from farthing.tokenization.control import ends_of_answer
 from farthing.tokenization.gguf_cores import (
     byte_level_core,
@@ -16,6 +16,8 @@ from farthing.tokenization.gguf_cores import (
     whole_text_core,
 )
 from farthing.tokenization.gguf_roles import BYTE, Roles, checked_id, roles_of
+from farthing.tokenization.least_tokens import Kept
+from farthing.tokenization.pretokenization import PreTokenization
 from farthing.tokenization.source import GgufVocabulary
 
 _BYTE_LEVEL, _SENTENCEPIECE, _WHOLE_TEXT = "gpt2", "llama", "gemma4"
@@ -38,6 +40,7 @@ def gguf_backend(vocabulary: GgufVocabulary) -> Backend:
             literal_ids=roles.literal_ids,
             piece_bytes=byte_level_bytes,
             add_bos=pre.add_bos,
+            kept=_kept_by_bytes(roles, pre),
         )
     roles = roles_of(vocabulary, escaped_spaces=True)
     no_bytes = {
@@ -59,7 +62,27 @@ def gguf_backend(vocabulary: GgufVocabulary) -> Backend:
         piece_bytes=piece_bytes,
         add_bos=True,
         strips_first_space=strips_first_space,
+        kept=_kept_by_pieces(vocabulary, roles),
     )
+
+
+def _kept_by_bytes(roles: Roles, pre: PreTokenization) -> Kept:
+    """What is no token is left out by the library, where there is nothing for one of its bytes."""
+    ids = [roles.ids.get(character) for character in BYTE_TO_CHARACTER]
+    if any(i is None or i in roles.literal_ids for i in ids) or _takes_space(roles):
+        return Kept.UNKNOWN
+    return Kept.COMPOSED if pre.nfc else Kept.ALL
+
+
+def _kept_by_pieces(vocabulary: GgufVocabulary, roles: Roles) -> Kept:
+    """Without byte tokens all that is unknown is one token, however long."""
+    if BYTE not in roles.types or vocabulary.remove_extra_whitespaces or _takes_space(roles):
+        return Kept.UNKNOWN
+    return Kept.ALL
+
+
+def _takes_space(roles: Roles) -> bool:
+    return any(token.lstrip or token.rstrip for token in roles.control.values())
 
 
 def _model(vocabulary: GgufVocabulary) -> str:
@@ -84,6 +107,7 @@ def _backend(
     literal_ids: frozenset[int],
     piece_bytes: Callable[[str], bytes],
     add_bos: bool,
+    kept: Kept,
     strips_first_space: bool = False,
 ) -> Backend:
     """``add_bos``: whether the beginning-of-text token is added if the file does not say."""
@@ -105,5 +129,7 @@ def _backend(
         bos_id=bos_id,
         eos_id=eos_id,
         eos_ids=tuple(dict.fromkeys(ends)),
+        kept=kept,
+        escapes_spaces=piece_bytes is not byte_level_bytes,
         strips_first_space=strips_first_space,
     )

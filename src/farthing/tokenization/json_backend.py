@@ -13,6 +13,7 @@ from farthing.tokenization.byte_fallback import byte_of
 from farthing.tokenization.byte_level import byte_level_bytes
 from farthing.tokenization.control import ControlToken, ends_of_answer, looks_like_control
 from farthing.tokenization.json_limits import MAX_ID, read_tokenizer_json
+from farthing.tokenization.kept_text import kept_text
 from farthing.tokenization.library_errors import is_library_error
 from farthing.tokenization.source import JsonTokenizerFile
 
@@ -64,6 +65,7 @@ def json_backend(file: JsonTokenizerFile) -> Backend:
     for token, i in ids.items():
         tokens[i] = token
 
+    kept = kept_text(library)
     added = library.get_added_tokens_decoder()
     declared = _declared_tokens(file.config)
     control = {
@@ -120,6 +122,8 @@ def json_backend(file: JsonTokenizerFile) -> Backend:
         eos_id=eos_id,
         eos_ids=tuple(dict.fromkeys(ends)),
         strips_first_space=strips_first_space,
+        kept=kept,
+        escapes_spaces=piece_bytes is not byte_level_bytes,
     )
 
 

@@ -25,13 +25,17 @@ class PromptEncoder:
         self._template: ChatTemplate | None = None
         self._given: ChatTemplate | None = None
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, most: int | None = None
+    ) -> list[int]:
         """Token ids of a text its asker wrote: the spelling of a control token is that token.
 
-        Raises :class:`InvalidParameterError` for a lone surrogate.
+        Raises :class:`InvalidParameterError` for a lone surrogate, and
+        :class:`TooManyTokensError` for a text that is plainly more than ``most`` tokens; not every
+        such text is seen through.
         """
         return self.tokenizer.encode(
-            text, add_special_tokens=add_special_tokens, allow_control=True
+            text, add_special_tokens=add_special_tokens, allow_control=True, most=most
         )
 
     def checked(self, ids: list[int], name: str = "prompt") -> list[int]:
@@ -52,16 +56,18 @@ class PromptEncoder:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
+        most: int | None = None,
     ) -> list[int]:
         """Token ids of a conversation, up to where the answer begins.
 
         Text of a message never becomes a control token. ``chat_template`` is one to use instead of
-        the model's. Raises :class:`ChatTemplateError`.
+        the model's. Raises :class:`ChatTemplateError`, and for ``most`` as :meth:`encode`.
         """
         return encode_chat(
             self.tokenizer,
             self.chat_template if chat_template is None else self._compiled(chat_template),
             messages,
+            most,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,

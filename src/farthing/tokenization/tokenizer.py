@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
-from farthing.errors import InvalidParameterError
+from farthing.errors import InvalidParameterError, TooManyTokensError
 from farthing.tokenization.backend import Backend
 from farthing.tokenization.control import ControlFinder
+from farthing.tokenization.least_tokens import Kept, LeastTokens
 from farthing.tokenization.source import GgufVocabulary, JsonTokenizerFile, TokenizerSource
 
 
@@ -88,26 +90,41 @@ class Tokenizer:
             return self._backend.tokens[token_id]
         return None
 
+    @cached_property
+    def least_tokens(self) -> LeastTokens:
+        """Of any text; takes tenths of a second to make."""
+        backend = self._backend
+        ids = range(len(backend.tokens) if backend.kept is not Kept.UNKNOWN else 0)
+        tokens = map(self.token_bytes, ids)
+        return LeastTokens(tokens, backend.kept, escaped=backend.escapes_spaces)
+
     def encode(
-        self, text: str, *, add_special_tokens: bool = True, allow_control: bool = False
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool = True,
+        allow_control: bool = False,
+        most: int | None = None,
     ) -> list[int]:
         """Token ids of ``text``.
 
         ``add_special_tokens`` puts the vocabulary's own beginning and end around it;
         ``allow_control`` lets the spelling of a control token be that token, and is for text the
         caller wrote, not for text it was given. Raises InvalidParameterError if ``text`` has a
-        lone surrogate.
+        lone surrogate, and as :meth:`encode_parts` does.
         """
-        ids = self.encode_parts([(text, allow_control)])
+        ids = self.encode_parts([(text, allow_control)], most)
         if add_special_tokens:
             return [*self._backend.prefix, *ids, *self._backend.suffix]
         return ids
 
-    def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
+    def encode_parts(self, parts: Iterable[tuple[str, bool]], most: int | None = None) -> list[int]:
         """Token ids of the parts' texts joined, nothing added.
 
         A control token is recognized only where all of it lies in parts marked True. Between
-        control tokens the parts are encoded as one text: their seams leave no trace.
+        control tokens the parts are encoded as one text: their seams leave no trace. Raises
+        :class:`TooManyTokensError` where more than ``most`` must come of them and that is plain
+        without encoding; there may be more without it.
         """
         texts: list[str] = []
         allowed: list[tuple[int, int]] = []
@@ -122,7 +139,9 @@ class Tokenizer:
             texts.append(text)
             position = end
         whole = "".join(texts)
-        _refuse_surrogates(whole)
+        raw = _utf8(whole)
+        if most is not None and len(raw) > most and (least := self.least_tokens.of(raw)) > most:
+            raise TooManyTokensError(least, most)
         ids: list[int] = []
         position = 0
         for start, stop, control_id in self._finder.find(whole, allowed):
@@ -136,7 +155,7 @@ class Tokenizer:
 
         Raises InvalidParameterError if ``text`` has a lone surrogate.
         """
-        _refuse_surrogates(text)
+        _utf8(text)
         return self._encode_plain(text, at_start=False)
 
     def _encode_plain(self, text: str, *, at_start: bool) -> list[int]:
@@ -184,9 +203,9 @@ class Tokenizer:
         return data.decode("utf-8", "replace")
 
 
-def _refuse_surrogates(text: str) -> None:
+def _utf8(text: str) -> bytes:
     try:
-        text.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidParameterError(
             f"text has a lone surrogate (U+{ord(text[error.start]):04X}) at character "
