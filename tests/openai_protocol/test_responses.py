@@ -222,6 +222,16 @@ def test_a_developers_message_is_a_systems_where_the_template_knows_none(llm: LL
             {"messages": [{"role": "user", "content": "penny " * 300}]},
             *(400, "context_length_exceeded", "However, your prompt contains "),
         ),
+        (
+            COMPLETIONS,
+            {"prompt": "penny " * 100_000},
+            *(400, "context_length_exceeded", "your prompt contains at least "),
+        ),
+        (
+            CHAT,
+            {"messages": [{"role": "user", "content": "penny " * 100_000}]},
+            *(400, "context_length_exceeded", "your prompt contains at least "),
+        ),
     ],
 )
 def test_what_this_model_cannot_answer(

@@ -42,11 +42,14 @@ class BodyWork:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody counts any more
                 loop.call_soon_threadsafe(through)
 
+        def begin() -> asyncio.Future[T]:
+            try:
+                future = self._threads.submit(lambda: work(given.pop()))
+            except BaseException:  # the server ends
+                through()
+                raise
+            future.add_done_callback(over)
+            return asyncio.wrap_future(future)
+
         del raw
-        try:
-            future = self._threads.submit(lambda: work(given.pop()))
-        except BaseException:  # the server ends
-            through()
-            raise
-        future.add_done_callback(over)
-        return await asyncio.wrap_future(future)
+        return await begin()  # and not a future of a name: its exception would have this frame

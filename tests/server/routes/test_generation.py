@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from farthing import LLM, SamplingParams
+from farthing.openai_protocol.errors import RequestError
+from farthing.server.routes.generation import ready, told_error
 from farthing.server.unknown_fields import MAX_NAMES
 from support.served import CHAT, COMPLETIONS, Served, serve
 
@@ -29,6 +32,19 @@ def test_a_conversation_is_answered_as_llm_answers_it(served: Served, llm: LLM) 
     assert body["usage"]["prompt_tokens"] == len(expected.prompt_token_ids)
     assert body["usage"]["completion_tokens"] == 40
     assert body["usage"]["total_tokens"] == len(expected.prompt_token_ids) + 40
+
+
+def test_a_refusal_holds_nothing_of_what_is_refused(served: Served) -> None:
+    """Frames of an exception have all of a body; who keeps the refusal keeps none of them."""
+    model = served.service.model().served
+    raw = json.dumps({"prompt": "penny " * 100_000}).encode()
+    before = sys.getrefcount(raw)
+    with pytest.raises(RequestError, match="at least") as caught:
+        ready(COMPLETIONS, raw, model)
+    assert sys.getrefcount(raw) > before
+    told = told_error(caught.value)
+    assert told is caught.value
+    assert (told.__traceback__, told.__context__, told.__cause__) == (None, None, None)
 
 
 def test_several_prompts_are_answered_in_their_order(served: Served, llm: LLM) -> None:

@@ -225,7 +225,13 @@ def ready(url: str, raw: bytes, served: ServedModel) -> Job:
 
 
 def told_error(error: Exception) -> RequestError:
-    """What is told of an exception; if it is a bug of ours, the log has all of it."""
+    """What is told of an exception; if it is a bug of ours, the log has all of it.
+
+    The frames that it came through are let go: they have the body and all that was made of it, and
+    whoever keeps a refusal would keep those.
+    """
     if not isinstance(error, FarthingError):
         logger.error("a request failed", exc_info=error)
-    return request_error(error)
+    told = request_error(error)
+    told.__cause__ = told.__context__ = told.__traceback__ = None
+    return told

@@ -14,6 +14,7 @@ from farthing.openai_protocol.served_model import ServedModel
 from farthing.openai_protocol.tokenization import detokenized, tokenized
 from farthing.server.client_watch import ClientWatch
 from farthing.server.http.body import read_body
+from farthing.server.http.errors import error_response
 from farthing.server.http.held_body import held_body
 from farthing.server.openapi import add_get, documented, taking
 from farthing.server.routes.generation import told_error
@@ -38,7 +39,7 @@ def tokenization_router(service: Service) -> APIRouter:
                     raw,
                 )
             except Exception as error:
-                raise told_error(error) from error
+                return error_response(told_error(error))
             del raw
             client.release()
             return json_response(body)
