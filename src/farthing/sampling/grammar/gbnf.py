@@ -1,7 +1,8 @@
 """GBNF, the grammars of llama.cpp, read into a tree: :mod:`.gbnf_to_lark` writes it as Lark.
 
-The syntax is that of llama.cpp's ``grammars/README.md``, less what names tokens of a vocabulary. An
-alternative may begin a line outside of brackets too, as other readers of GBNF have it.
+The syntax is that of llama.cpp's ``grammars/README.md``, less what names tokens of a vocabulary and
+rules that are there twice. An alternative may begin a line outside of brackets too, as other
+readers of GBNF have it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ _TOKEN = re.compile(
   | (?P<set>\[(?:[^]\\]|\\.)*\])
   | (?P<count>\{\s*(?P<least>[0-9]+)\s*(?:(?P<comma>,)\s*(?P<most>[0-9]*)\s*)?\})
   | (?P<mark>[.()|*+?])
+  | (?P<token>!?<(?:\[[0-9]+\]|[^<>\s]+)>)
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _CHARACTER = re.compile(
-    r"\\(?:x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<c>[]nrt\\\"[]))"
+    r"\\(?:x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<c>[]nrt\\\"[-]))"
     r"|(?P<plain>[^\\])",
     re.DOTALL,
 )
@@ -164,6 +166,8 @@ class _Parser:
             self._begin_rule(text[:-3].rstrip())
         elif kind == "skip":
             return
+        elif kind == "token":
+            self._refuse(f"tokens of a vocabulary ({text[:40]}) are not supported")
         elif not self._open:
             self._refuse(f"{text[:20]!r} stands before the first rule (name ::= …)")
         elif kind == "name":
@@ -191,7 +195,7 @@ class _Parser:
     def _begin_rule(self, name: str) -> None:
         self._end_rule()
         if name in self._rules:
-            self._refuse(f"the rule {name[:40]} is there twice")
+            self._refuse(f"the rule {name[:40]} is there twice, which is not supported")
         if len(self._rules) == MAX_LARK_DEFINITIONS:
             _refuse(f"is too complex: more than {MAX_LARK_DEFINITIONS} rules")
         self._name = name
@@ -213,7 +217,8 @@ class _Parser:
             self._refuse("a repeat of nothing")
         if group.repeated:
             self._refuse("a repeat of a repeat; put brackets around the first")
-        group.items[-1] = Repeat(group.items[-1], least, most)
+        nothing = Sequence(())
+        group.items[-1] = Repeat(group.items[-1], least, most) if most != 0 else nothing
         group.repeated = True
 
     def _counts(self, match: re.Match[str]) -> tuple[int, int | None]:

@@ -51,6 +51,8 @@ In grammars of other kinds a terminal that must go on for ever cannot be written
 
 _FROM_GBNF = "// from GBNF\n"
 
+_IN_LARK = re.compile(r":? (?:line [0-9]+:|[0-9]+\([0-9]+\):) ")
+
 _EXCERPT = re.compile(r"[0-9]+ \||\^$")  # of the grammar, and a mark below
 
 _MAX_MESSAGE = 240
@@ -83,7 +85,11 @@ def translate(kind: Kind, source: str) -> str:
     Raises :class:`InvalidParameterError`: too complex, not understood, or no text satisfies it.
     """
     grammar = _TRANSLATIONS[kind](source)
-    _try_out("GBNF grammar" if source.startswith(_FROM_GBNF) else _NAMES[kind], kind, grammar)
+    if source.startswith(_FROM_GBNF):
+        with _as_gbnf():
+            _try_out(_NAMES[kind], kind, grammar)
+    else:
+        _try_out(_NAMES[kind], kind, grammar)
     return grammar
 
 
@@ -106,19 +112,20 @@ def source_of(kind: Kind, value: Any) -> str:
     if not is_gbnf(value):
         check_lark(value)
         return value
+    lark = _FROM_GBNF + gbnf_to_lark(value)
     with _as_gbnf():
-        lark = _FROM_GBNF + gbnf_to_lark(value)
         check_lark(lark)
     return lark
 
 
 @contextmanager
 def _as_gbnf() -> Iterator[None]:
-    """Errors name the language that was given."""
+    """Errors name the language that was given, and no place in Lark, which its user never saw."""
     try:
         yield
     except InvalidParameterError as error:
-        raise InvalidParameterError(str(error).replace("Lark grammar", "GBNF grammar", 1)) from None
+        text = _IN_LARK.sub(" ", str(error).replace("Lark grammar", "GBNF grammar", 1))
+        raise InvalidParameterError(text) from None
 
 
 def _check_choice(value: Any) -> list[str]:
