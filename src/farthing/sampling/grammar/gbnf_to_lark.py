@@ -3,9 +3,8 @@ r"""GBNF as Lark, as llguidance reads it.
 GBNF has no tokens of its own: each character may be the next. llguidance cuts an answer into
 terminals, each as long as it can be, and one terminal a character costs it more than a step may
 take. So all of a grammar that does not lead back to itself is one terminal, exactly what it was.
-Of a grammar that does, the largest parts that do not are terminals: what is written is always of
-the grammar, but a part ends only where it cannot go on, so that ``[a-z]+ "z"`` cut in two would
-never come to its "z".
+Of a grammar that does, the largest parts that do not are terminals, and smaller ones where one that
+is as long as it can be would take what belongs to the next: :mod:`.gbnf_seams`.
 
 llguidance's own ``gbnf_to_lark`` makes terminals of whole rules alone, the first never, reads
 ``\u00e9`` and ``.`` as something else, and cannot take a rule named ``start``.
@@ -14,7 +13,6 @@ llguidance's own ``gbnf_to_lark`` makes terminals of whole rules alone, the firs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from farthing.errors import InvalidParameterError
 from farthing.sampling.grammar.gbnf import (
@@ -27,17 +25,34 @@ from farthing.sampling.grammar.gbnf import (
     Text,
     parse_gbnf,
 )
-from farthing.sampling.grammar.limits import MAX_EXPRESSION_WEIGHT, MAX_SOURCE_BYTES
-
-_ENDLESS = MAX_EXPRESSION_WEIGHT + 1  # no terminal is so heavy
+from farthing.sampling.grammar.gbnf_automaton import Automata, Work
+from farthing.sampling.grammar.gbnf_parts import (
+    All,
+    Either,
+    Expression,
+    Part,
+    Parts,
+    Rule,
+    Times,
+    Weights,
+)
+from farthing.sampling.grammar.gbnf_seams import split_at_seams
+from farthing.sampling.grammar.lark_text import lark_class, lark_count, lark_string
+from farthing.sampling.grammar.limits import MAX_SOURCE_BYTES
 
 
 def gbnf_to_lark(grammar: str) -> str:
-    """A Lark grammar of the same texts, or of some of them: see above.
+    """A Lark grammar of the same texts.
 
     Raises :class:`InvalidParameterError` for what is no GBNF or too complex.
     """
-    lark = _Writer(parse_gbnf(grammar)).lark()
+    rules = parse_gbnf(grammar)
+    weights = Weights(rules)
+    parts = Parts(rules, weights)
+    if not weights.ends(rules["root"]):
+        work = Work()
+        split_at_seams(parts, Automata(rules, weights.ending(), work), work)
+    lark = _Writer(rules, parts).lark()
     nbytes = len(lark.encode())
     if nbytes > MAX_SOURCE_BYTES:
         raise InvalidParameterError(
@@ -48,30 +63,33 @@ def gbnf_to_lark(grammar: str) -> str:
 
 
 class _Writer:
-    def __init__(self, rules: dict[str, Node]) -> None:
-        self._rules = rules
-        self._weights = _Weights(rules)
-        self._names: dict[str, str] = {}
+    def __init__(self, rules: dict[str, Node], parts: Parts) -> None:
+        self._nodes = rules
+        self._parts = parts
+        self._names: dict[tuple[str, bool], str] = {}
         self._lines: dict[str, str] = {}  # by name, in the order in which they are named
-        self._waiting: list[str] = []
+        self._waiting: list[tuple[str, bool]] = []
 
     def lark(self) -> str:
-        self._lines["start"] = f"start: {self._reference('root')}"
+        self._lines["start"] = f"start: {self._name('root', terminal=False)}"
         while self._waiting:
-            rule = self._waiting.pop()
-            node, name = self._rules[rule], self._names[rule]
-            written = self._terminal(node) if self._weights.ends(node) else self._rule(node)
-            self._lines[name] = f"{name}: {written}"
+            key = self._waiting.pop()
+            rule, terminal = key
+            if terminal:
+                written = self._terminal(self._nodes[rule])
+            else:
+                written = self._expression(self._parts.rules[rule])
+            self._lines[self._names[key]] = f"{self._names[key]}: {written}"
         return "\n".join(self._lines.values())
 
-    def _reference(self, rule: str) -> str:
+    def _name(self, rule: str, *, terminal: bool) -> str:
         """The name of a rule in Lark: upper case is a terminal there."""
-        if rule not in self._names:
+        key = rule, terminal
+        if key not in self._names:
             plain = re.sub(r"[^a-z0-9]", "_", rule.lower())
-            ends = self._weights.ends(self._rules[rule])
-            self._names[rule] = self._new_name(f"T_{plain.upper()}" if ends else f"r_{plain}")
-            self._waiting.append(rule)
-        return self._names[rule]
+            self._names[key] = self._new_name(f"T_{plain.upper()}" if terminal else f"r_{plain}")
+            self._waiting.append(key)
+        return self._names[key]
 
     def _new_name(self, name: str) -> str:
         number, found = 1, name
@@ -81,24 +99,47 @@ class _Writer:
         self._lines[found] = ""
         return found
 
-    def _part(self, written: str) -> str:
-        """The name of a terminal of its own."""
+    def _expression(self, expression: Expression) -> str:
+        """As a part of a rule."""
+        match expression:
+            case Part(run, instead=None):
+                return self._part(run)
+            case Part(instead=other) if other is not None:
+                return self._expression(other)
+            case Rule(name):
+                return self._name(name, terminal=False)
+            case All(items):
+                return " ".join(map(self._inner, items))
+            case Either(options):
+                return " | ".join(map(self._expression, options))
+            case Times(item, least, most):
+                return f"({self._expression(item)}){lark_count(least, most)}"
+        raise AssertionError("a part is a terminal or something else")
+
+    def _inner(self, expression: Expression) -> str:
+        written = self._expression(expression)
+        return f"({written})" if " " in written else written
+
+    def _part(self, run: tuple[Node, ...]) -> str:
+        """A terminal of its own."""
+        if len(run) == 1 and isinstance(run[0], Text | Set | Reference):
+            return self._terminal(run[0])
         name = self._new_name("T")
-        self._lines[name] = f"{name}: {written}"
+        self._lines[name] = f"{name}: {self._terminal(run[0] if len(run) == 1 else Sequence(run))}"
         return name
 
     def _terminal(self, node: Node) -> str:
         """A node that does not lead back to itself, as a part of a terminal."""
         match node:
             case Text(text):
-                return _string(text)
+                return lark_string(text)
             case Set():
-                return _class(node)
+                return lark_class(node)
             case Reference(name):
-                return self._reference(name)
+                return self._name(name, terminal=True)
             case Repeat(item, least, most):
                 written = self._bracketed(item)
-                return (f"({written})" if isinstance(item, Repeat) else written) + _count(
+                return (f"({written})" if isinstance(item, Repeat) else written) + lark_count(
                     least, most
                 )
             case Sequence(items):
@@ -109,126 +150,3 @@ class _Writer:
     def _bracketed(self, node: Node) -> str:
         written = self._terminal(node)
         return f"({written})" if isinstance(node, Choice | Sequence) else written
-
-    def _rule(self, node: Node) -> str:
-        """A node as a part of a rule, with terminals of its own for all that ends."""
-        if self._weights.ends(node):
-            if isinstance(node, Text | Set | Reference):
-                return self._terminal(node)
-            return self._part(self._terminal(node))
-        match node:
-            case Repeat(item, least, most):
-                return f"({self._rule(item)}){_count(least, most)}"
-            case Choice(options):
-                return " | ".join(map(self._rule, options))
-            case Sequence(items):
-                return self._sequence(items)
-            case Reference(name):
-                return self._reference(name)
-        raise AssertionError("characters always end")
-
-    def _sequence(self, items: tuple[Node, ...]) -> str:
-        """Neighbours that end are one terminal, as many as it may have."""
-        written: list[str] = []
-        run: list[Node] = []
-        weight = 0
-        for item in items:
-            more = self._weights.of(item)
-            if run and weight + more >= _ENDLESS:
-                written.append(self._run(run))
-                run, weight = [], 0
-            if more < _ENDLESS:
-                run.append(item)
-                weight += more
-            else:
-                text = self._rule(item)
-                written.append(f"({text})" if isinstance(item, Choice | Sequence) else text)
-        if run:
-            written.append(self._run(run))
-        return " ".join(written)
-
-    def _run(self, run: list[Node]) -> str:
-        if len(run) == 1:
-            return self._rule(run[0])
-        return self._part(" ".join(map(self._bracketed, run)))
-
-
-class _Weights:
-    """Characters of each node written out; of one that leads back to itself there is no end."""
-
-    def __init__(self, rules: dict[str, Node]) -> None:
-        self._rules = rules
-        self._known: dict[int, int] = {}  # by node, all of which ``rules`` keeps
-        self._ending: dict[str, int] = {}
-        named = {name: {*_names(node)} for name, node in rules.items()}
-        unknown = [*rules]
-        while True:  # who names only what ends, ends
-            ready = [name for name in unknown if named[name] <= self._ending.keys()]
-            for name in ready:
-                self._ending[name] = self.of(rules[name])
-            if not ready:
-                break
-            unknown = [name for name in unknown if name not in self._ending]
-
-    def ends(self, node: Node) -> bool:
-        """Whether a terminal can be made of ``node``."""
-        return self.of(node) < _ENDLESS
-
-    def of(self, node: Node) -> int:
-        """The weight of a node of the rules; asked twice, it is looked up."""
-        if id(node) not in self._known:
-            self._known[id(node)] = min(self._weigh(node), _ENDLESS)
-        return self._known[id(node)]
-
-    def _weigh(self, node: Node) -> int:
-        match node:
-            case Text(text):
-                return len(_string(text).encode())
-            case Set():
-                return 1
-            case Reference(name):
-                return self._ending.get(name, _ENDLESS)
-            case Repeat(item, least, most):
-                return self.of(item) * max(most or least, 1)
-            case Sequence(items) | Choice(items):
-                return sum(map(self.of, items))
-
-
-def _names(node: Node) -> Iterator[str]:
-    match node:
-        case Reference(name):
-            yield name
-        case Repeat(item):
-            yield from _names(item)
-        case Sequence(items) | Choice(items):
-            for each in items:
-                yield from _names(each)
-
-
-def _count(least: int, most: int | None) -> str:
-    marks = {(0, None): "*", (1, None): "+", (0, 1): "?"}
-    return marks.get((least, most), f"{{{least},{'' if most is None else most}}}")
-
-
-def _string(text: str) -> str:
-    """Lark's string; of controls and marks their numbers."""
-    return '"' + "".join(c if _is_plain(c) else f"\\u{ord(c):04x}" for c in text) + '"'
-
-
-def _is_plain(character: str) -> bool:
-    return ord(character) > 0xFFFF or (character.isprintable() and character not in '"\\')
-
-
-def _class(node: Set) -> str:
-    if not node.ranges:  # none of no characters
-        return "/[\\x{0}-\\x{10ffff}]/"
-    inside = "".join(
-        _in_class(first) if first == last else f"{_in_class(first)}-{_in_class(last)}"
-        for first, last in node.ranges
-    )
-    return f"/[{'^' * node.negated}{inside}]/"
-
-
-def _in_class(code: int) -> str:
-    character = chr(code)
-    return character if character.isascii() and character.isalnum() else f"\\x{{{code:x}}}"

@@ -56,3 +56,13 @@ MAX_LARK_NESTING = 400
 
 MAX_LARK_LITERAL_BYTES = 256
 """One string of a Lark or GBNF grammar."""
+
+MAX_GBNF_STEPS = 1_000_000
+"""Steps in which the parts of a GBNF grammar that leads back to itself are held together."""
+
+MAX_GBNF_LOOP = 16
+"""Different characters of a counted repeat in GBNF of which each must be a terminal of its own.
+
+Of 16 that are digits and letters, words of a vocabulary of 150,000 keep a mask within the limits;
+of 26 letters they do not from counts of 3 on.
+"""
