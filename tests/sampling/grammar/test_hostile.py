@@ -237,6 +237,12 @@ TOO_COMPLEX: dict[str, tuple[str, Any]] = {
     ),
     "a long text of GBNF": ("grammar", f'root ::= "{"a" * 257}"'),
     "10^9 repeats of GBNF": ("grammar", 'root ::= "a"{0,1000000000}'),
+    "repeats of nothing in GBNF": ("grammar", 'root ::= (""{100000}){100000} root | "b"'),
+    "many loops that meet in GBNF": (
+        "grammar",
+        "root ::= " + "".join(f'[a-z]+ root "{i:b}" | ' for i in range(80)) + '"z"',
+    ),
+    "a row of characters that may be in GBNF": ("grammar", f'root ::= "(" root | {".? " * 1500}'),
 }
 
 
