@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import time
 
 from support.http_server import QUICK, RunningServer
@@ -73,6 +74,32 @@ def test_behind_chunks_in_the_same_bytes_it_is_asked_again(server: RunningServer
         response = client.response()
         assert (response.body, response.headers["connection"]) == (b"{}", "close")
         assert client.until_closed() == b""
+
+
+def test_what_needs_no_waiting_is_answered_after_the_last_byte(server: RunningServer) -> None:
+    """All of it, in order, however much was answered when the client ended its side."""
+    bodies = [b'{"n": %d}' % n for n in range(20)]
+    for last in (b"", b"GET /he", post("/echo", b"{", length=9)):
+        with RawClient(server.port) as client:
+            client.send(post("/ignored", b"{}") + get("/hello"))
+            client.send(b"".join(post("/echo", body) for body in bodies) + last)
+            client.socket.shutdown(socket.SHUT_WR)
+            assert client.response().body == b"late"
+            assert client.response().body == b'{"hello":"world"}'
+            assert [client.response().body for _ in bodies] == bodies
+            assert client.until_closed() == b""
+    wait_until(lambda: server.open == 1)  # the stream beside
+
+
+def test_a_stream_behind_the_last_byte_is_nobodys(server: RunningServer) -> None:
+    before = server.seen.disconnects
+    with RawClient(server.port) as client:
+        client.send(post("/ignored", b"{}") + get("/stream?name=behind") + get("/hello"))
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.response().body == b"late"
+        assert b"hello" not in client.until_closed()
+    wait_until(lambda: server.open == 1)  # the stream beside
+    assert server.seen.disconnects <= before + 1
 
 
 def test_a_client_that_leaves_is_noticed_although_requests_wait(server: RunningServer) -> None:

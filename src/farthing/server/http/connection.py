@@ -128,14 +128,15 @@ class LimitedConnection(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more: it has left, or has only no more to say.
 
-        Whether the connection stays open, for an answer that needs no waiting.
+        Whether the connection stays open, for answers that need no waiting: to what is under way
+        and to what has come behind it.
         """
         self._all_read = True
         answering = self._phase in (Phase.ANSWERING, Phase.DEAF)
         if self.tls is None and answering and not self.cycle.response_started:
             self.cycle.leave()
-            self._waiting = b""
-            self._stop_listening()
+            if self._phase is Phase.DEAF or not self._waiting:
+                self._stop_listening()
             return True
         self._tell_disconnect()
         self._close()

@@ -208,6 +208,8 @@ class LimitedProtocol(LimitedConnection):
             keep_alive=self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
+        if self._all_read:
+            self.cycle.leave()
         self._start_asgi_task(self.cycle, self.app)
 
     def on_body(self, body: bytes) -> None:
@@ -250,3 +252,6 @@ class LimitedProtocol(LimitedConnection):
         waiting, self._waiting = self._waiting, b""
         if waiting:
             self.data_received(waiting)
+        if self._all_read and self._phase in (Phase.IDLE, Phase.HEAD, Phase.BODY):
+            self._tell_disconnect()  # of a body that will not come
+            self._close()
