@@ -183,7 +183,7 @@ def test_many_prompts_of_one_request_do_not_hold_up_another(served_model: Path) 
 
         first = threading.Thread(target=ask, args=("many", many))
         first.start()
-        served.wait(lambda: served.service.engine.in_flight == 64)
+        served.wait(lambda: served.service.engine.in_flight > 32)
         ask("one", {**many, "prompt": "A farthing"})
         first.join()
         assert ended == ["one", "many"]
