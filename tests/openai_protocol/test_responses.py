@@ -332,6 +332,18 @@ def test_what_was_found_in_the_cache_is_told(llm: LLM) -> None:
 def test_a_failed_request_is_an_error_of_the_servers(
     output: RequestOutput, status: int, text: str
 ) -> None:
+    error = refusal_of(output, text)
+    assert (error.status, error.type) == (status, "server_error")
+
+
+def test_what_a_request_asked_for_in_vain_is_its_own_error() -> None:
+    output = output_of(error="min_tokens: no token is allowed", invalid_request=True)
+    error = refusal_of(output, "no token is allowed")
+    assert (error.status, error.type, error.param) == (400, "invalid_request_error", "min_tokens")
+
+
+def refusal_of(output: RequestOutput, text: str) -> RequestError:
+    """The error, with ``text`` in its message, in the place of a response."""
     request = parse_request(CHAT, {"messages": USER})
     with pytest.raises(RequestError, match=text) as caught:
         chat_response(
@@ -343,21 +355,4 @@ def test_a_failed_request_is_an_error_of_the_servers(
             texts=Bytes(),
             system_fingerprint=None,
         )
-    assert (caught.value.status, caught.value.type) == (status, "server_error")
-
-
-def test_what_a_request_asked_for_in_vain_is_its_own_error() -> None:
-    request = parse_request(CHAT, {"messages": USER})
-    output = output_of(error="min_tokens: no token is allowed", invalid_request=True)
-    with pytest.raises(RequestError, match="no token is allowed") as caught:
-        chat_response(
-            request,  # type: ignore[arg-type]
-            output,
-            response_id="x",
-            created=1,
-            model="m",
-            texts=Bytes(),
-            system_fingerprint=None,
-        )
-    error = caught.value
-    assert (error.status, error.type, error.param) == (400, "invalid_request_error", "min_tokens")
+    return caught.value
