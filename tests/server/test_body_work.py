@@ -152,3 +152,31 @@ def test_a_body_too_many_counts_until_its_refusal_is_through() -> None:
     first.let_go()
     first.let_go()
     assert counting.body_bytes == 0
+
+
+def test_work_that_has_become_vain_while_it_waited_is_spared() -> None:
+    async def main() -> None:
+        working = Working()
+        full = False
+
+        def check() -> None:
+            if full:
+                raise RequestError("full", status=429)
+
+        with ThreadPoolExecutor(8) as threads:
+            work = BodyWork(threads, 2)
+            names = [b"%d" % number for number in range(6)]
+            tasks = [
+                asyncio.create_task(work.done(None, working, raw, check=check)) for raw in names
+            ]
+            await until(lambda: len(working.begun) == 2)
+            full = True
+            working.go_on.set()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            assert found[:2] == [1, 1]
+            assert [getattr(error, "status", None) for error in found[2:]] == [429] * 4
+            assert sorted(working.begun) == names[:2]
+            full = False
+            assert await work.done(None, working, b"abc", check=check) == 3
+
+    asyncio.run(main())

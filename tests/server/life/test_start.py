@@ -106,7 +106,6 @@ def test_a_port_that_is_not_this_users_is_told(tmp_path: Path) -> None:
         (("--host", "203.0.113.7"), "--host 203.0.113.7: this is no address of this machine"),
         (("--ssl-certfile", "/none.pem"), "/none.pem"),
         (("--api-key-file", "/none.txt"), "/none.txt"),
-        (("--kv-cache-dtype", "fp7"), "--kv-cache-dtype fp7"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_loaded(

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -92,11 +93,15 @@ class Generation(Response):
         raw = await read_body(request, service.limits)
         held = held_body(request.scope)
         retries = retries_of(request.headers.get(RETRY_COUNT))
-        model.admission.refuse_if_full(principal, retries=retries)
+        refuse_if_full = partial(model.admission.refuse_if_full, principal, retries=retries)
+        refuse_if_full()
         async with ClientWatch(request.receive) as client:
             if takes_long(raw):
                 job = await service.body_work.done(
-                    held, lambda raw: ready(self._url, raw, model.served), raw
+                    held,
+                    lambda raw: ready(self._url, raw, model.served),
+                    raw,
+                    check=refuse_if_full,
                 )
             else:
                 job = ready(self._url, raw, model.served)
