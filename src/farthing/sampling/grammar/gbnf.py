@@ -17,8 +17,8 @@ from farthing.sampling.grammar.limits import (
     MAX_DEPTH,
     MAX_LARK_DEFINITIONS,
     MAX_LARK_LITERAL_BYTES,
-    MAX_SOURCE_BYTES,
 )
+from farthing.sampling.grammar.source_size import require_source_size
 
 _RULE = re.compile(r"^[ \t]*[A-Za-z0-9_-]+[ \t]*::=", re.MULTILINE)
 _TOKEN = re.compile(
@@ -102,12 +102,7 @@ def parse_gbnf(grammar: str) -> dict[str, Node]:
     Brackets are no deeper than ``MAX_DEPTH``, so that going down the tree is safe. Raises
     :class:`InvalidParameterError`.
     """
-    try:
-        nbytes = len(grammar.encode())
-    except UnicodeEncodeError:
-        _refuse("has a lone surrogate, which is not Unicode text")
-    if nbytes > MAX_SOURCE_BYTES:
-        _refuse(f"of {nbytes:,} bytes is too complex; at most {MAX_SOURCE_BYTES:,} are taken")
+    require_source_size(grammar, _refuse)
     return _Parser(grammar).rules()
 
 

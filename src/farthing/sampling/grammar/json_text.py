@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from farthing.errors import InvalidParameterError
 from farthing.sampling.grammar.limits import MAX_DEPTH, MAX_SOURCE_BYTES
+from farthing.sampling.grammar.source_size import require_source_size
 
 # Each level of a schema may be a keyword's list or mapping and the schema inside it.
 _MAX_VALUE_DEPTH = 3 * MAX_DEPTH
@@ -31,12 +32,7 @@ def schema_values(given: Any) -> dict[str, Any]:
         _refuse("is false, which no output satisfies")
     if not isinstance(values, dict):
         _refuse(f"must be a JSON object, not {type(given).__name__}")
-    try:
-        nbytes = len(json.dumps(values, ensure_ascii=False).encode())
-    except UnicodeEncodeError:
-        _refuse("has a lone surrogate, which is not Unicode text")
-    if nbytes > MAX_SOURCE_BYTES:
-        _refuse(f"of {nbytes:,} bytes is too complex; at most {MAX_SOURCE_BYTES:,} are taken")
+    require_source_size(json.dumps(values, ensure_ascii=False), _refuse)
     return values
 
 

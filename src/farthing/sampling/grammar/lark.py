@@ -22,10 +22,10 @@ from farthing.sampling.grammar.limits import (
     MAX_LARK_LITERAL_BYTES,
     MAX_LARK_NESTING,
     MAX_SCHEMA_WEIGHT,
-    MAX_SOURCE_BYTES,
     MAX_TOGETHER,
 )
 from farthing.sampling.grammar.regex import Weight, check_regex
+from farthing.sampling.grammar.source_size import require_source_size
 
 # The tokens of llguidance's own lexer; each begins with a character of its own.
 _TOKEN = re.compile(
@@ -78,12 +78,7 @@ class _Item:
 
 def check_lark(grammar: str) -> None:
     """Raises :class:`InvalidParameterError` for a grammar that is not to be taken."""
-    try:
-        nbytes = len(grammar.encode())
-    except UnicodeEncodeError:
-        _refuse("has a lone surrogate, which is not Unicode text")
-    if nbytes > MAX_SOURCE_BYTES:
-        _refuse(f"of {nbytes:,} bytes is too complex; at most {MAX_SOURCE_BYTES:,} are taken")
+    require_source_size(grammar, _refuse)
     if not grammar.strip():
         _refuse("is empty")
     tokens = list(_tokens(grammar))
