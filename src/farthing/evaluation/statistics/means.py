@@ -1,4 +1,4 @@
-"""Figures with their uncertainty."""
+"""Means of independent observations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-Z_95 = 1.959963984540054
-"""Quantile of the normal distribution that leaves 2.5 % above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +33,3 @@ def mean(values: NDArray[np.float64]) -> Estimate:
     n = len(values)
     error = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else None
     return Estimate(float(values.mean()), error)
-
-
-@dataclass(frozen=True, slots=True)
-class Proportion:
-    """``count`` of ``total``, with its 95 % interval."""
-
-    count: int
-    total: int
-    low: float
-    high: float
-
-    @property
-    def value(self) -> float:
-        """The share."""
-        return self.count / self.total
-
-
-def wilson(count: int, total: int) -> Proportion:
-    """The 95 % score interval of a proportion (Wilson 1927)."""
-    share, z2 = count / total, Z_95 * Z_95
-    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
-    spread = math.sqrt(share * (1 - share) / total + z2 / (4 * total * total))
-    half = Z_95 * spread / (1 + z2 / total)
-    # At either end the bound is that end itself; rounding must not leave it.
-    low = 0.0 if count == 0 else centre - half
-    high = 1.0 if count == total else centre + half
-    return Proportion(count, total, low, high)

@@ -1,0 +1,57 @@
+"""Shares, and between which bounds they lie."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from farthing.evaluation.statistics.binomial import probabilities
+from farthing.evaluation.statistics.quantiles import Z_95
+from farthing.evaluation.statistics.roots import first_at_least
+
+
+@dataclass(frozen=True, slots=True)
+class Proportion:
+    """``count`` of ``total``, with its 95 % interval."""
+
+    count: int
+    total: int
+    low: float
+    high: float
+
+    @property
+    def value(self) -> float:
+        """The share."""
+        return self.count / self.total
+
+
+def wilson(count: int, total: int) -> Proportion:
+    """The 95 % score interval of a proportion (Wilson 1927)."""
+    share, z2 = count / total, Z_95 * Z_95
+    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
+    spread = math.sqrt(share * (1 - share) / total + z2 / (4 * total * total))
+    half = Z_95 * spread / (1 + z2 / total)
+    # At either end the bound is that end itself; rounding must not leave it.
+    low = 0.0 if count == 0 else centre - half
+    high = 1.0 if count == total else centre + half
+    return Proportion(count, total, low, high)
+
+
+def chance_of_at_most(count: int, total: int, rate: float) -> float:
+    """How likely ``count`` or fewer of ``total`` are, each with probability ``rate``.
+
+    Below 5 %, a rate that high is ruled out: the exact one-sided test that it is lower.
+    """
+    return min(1.0, float(probabilities(total, rate)[: count + 1].sum()))
+
+
+def upper_bound(count: int, total: int, confidence: float = 0.95) -> float:
+    """The rate that is not exceeded, one-sided (Clopper and Pearson 1934).
+
+    Exact, so that it is never passed more often than promised; Wilson's can be.
+    """
+    if count == total:
+        return 1.0
+    return first_at_least(
+        lambda rate: -chance_of_at_most(count, total, rate), confidence - 1, count / total, 1.0
+    )

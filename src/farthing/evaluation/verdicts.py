@@ -1,0 +1,105 @@
+"""A comparison in one sentence. None says that two models are equal: no test shows that."""
+
+from __future__ import annotations
+
+import math
+
+from farthing.evaluation.statistics import (
+    Equivalence,
+    Interval,
+    Proportion,
+    mcnemar,
+    smallest_difference_seen,
+    smallest_mean_seen,
+    smallest_rate_seen,
+)
+
+
+def perplexity_verdict(log_ratio: Interval) -> str:
+    """Of the mean difference of log likelihoods a token, model less reference, and its interval."""
+    if log_ratio.standard_error == 0 and log_ratio.value == 0:
+        return "no difference at any token"
+    if log_ratio.low <= 0 <= log_ratio.high:
+        seen = math.expm1(smallest_mean_seen(log_ratio.standard_error))
+        return _nothing_seen(percent(seen))
+    least, most = sorted(abs(math.expm1(end)) for end in (log_ratio.low, log_ratio.high))
+    change = _share(abs(math.expm1(log_ratio.value)), least, most)
+    if log_ratio.value > 0:
+        return f"worse: perplexity {change} higher"
+    return f"better: perplexity {change} lower"
+
+
+def agreement_verdict(agreement: Proportion) -> str:
+    """Of the positions at which the model takes the reference's token."""
+    other = agreement.total - agreement.count
+    if other == 0:
+        return (
+            f"no other token in {agreement.total:,} positions; "
+            f"it would have seen one at {percent(smallest_rate_seen(agreement.total))} of them"
+        )
+    share = _share(other / agreement.total, 1 - agreement.high, 1 - agreement.low)
+    return f"another token at {other:,} of {agreement.total:,} positions: {share}"
+
+
+def battery_verdict(only_model: int, only_reference: int, n: int) -> str:
+    """Of ``n`` questions, by those that one of the two alone answers right."""
+    p = mcnemar(only_model, only_reference)
+    changed = only_model + only_reference
+    if p > 0.05:
+        seen = smallest_difference_seen(n, changed / n)
+        if seen is None:
+            return f"no difference that {n:,} questions could show"
+        return _nothing_seen(f"{math.ceil(seen * n)} of {n:,} questions ({percent(seen)})")
+    net = only_model - only_reference
+    return (
+        f"{'better' if net > 0 else 'worse'}: {abs(net)} {'more' if net > 0 else 'fewer'} of "
+        f"{n:,} questions right ({percent(abs(net) / n)}; {_p(p)})"
+    )
+
+
+def equivalence_verdict(found: Equivalence) -> str:
+    """Of two one-sided tests of the model's share less the reference's."""
+    points = _points(found.margin)
+    within = f"{points} {'point' if points == '1' else 'points'}"
+    difference = (
+        f"{_points(found.difference, sign=True)} "
+        f"({_points(found.low90, sign=True)} to {_points(found.high90, sign=True)})"
+    )
+    if found.equivalent:
+        return f"equivalent within {within}: {difference}"
+    if found.high90 < -found.margin:
+        return f"worse by more than {within}: {difference}"
+    if found.low90 > found.margin:
+        return f"better by more than {within}: {difference}"
+    return f"not shown to be within {within}: {difference}"
+
+
+def percent(share: float) -> str:
+    """A share, or a change, to two figures: ``0.83 %``, ``12 %``, ``0.005 %``."""
+    return f"{_figures(share * 100)} %"
+
+
+def _nothing_seen(seen: str) -> str:
+    return f"no difference this test could see; it would have seen {seen}"
+
+
+def _share(value: float, low: float, high: float) -> str:
+    """A share with its interval: ``1.9 % (1.2 to 2.6 %)``."""
+    return f"{percent(value)} ({_figures(low * 100)} to {percent(high)})"
+
+
+def _figures(value: float) -> str:
+    if value == 0:
+        return "0"
+    decimals = 1 - math.floor(math.log10(float(f"{abs(value):.1e}")))
+    return f"{value:.{max(0, decimals)}f}"
+
+
+def _points(share: float, *, sign: bool = False) -> str:
+    text = f"{share * 100:{'+' if sign else ''}.2f}"
+    text = text.rstrip("0").rstrip(".")
+    return "0" if text in {"+0", "-0"} else text
+
+
+def _p(p: float) -> str:
+    return "p < 0.0001" if p < 0.0001 else f"p = {_figures(p)}"
