@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "machine": set(),
     "version": set(),
     "files": set(),
+    "texts": set(),
     "program": set(),
     "quantization": set(),
     "sampling": set(),
@@ -24,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "download": set(),
     "catalog": {"download"},
     "models": {"files", "program", "quantization", "tokenization"},
-    "packing": {"files", "models", "program", "quantization"},
+    "packing": {"files", "models", "program", "quantization", "texts"},
     "engine": {"files", "models", "program", "sampling", "tokenization"},
     "llm_arguments": {"sampling"},
     "llm": {
@@ -47,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
         "sampling",
         "tokenization",
     },
-    "evaluation": {"engine", "models", "program", "tokenization"},
+    "evaluation": {"engine", "models", "program", "texts", "tokenization"},
     "bench": {"engine", "llm", "models", "program", "quantization", "sampling", "tokenization"},
     "cli": {
         "batch",
@@ -64,6 +65,7 @@ ALLOWED: dict[str, set[str]] = {
         "quantization",
         "sampling",
         "server",
+        "texts",
         "tokenization",
     },
     "__init__": {"llm", "sampling", "engine"},
