@@ -79,6 +79,7 @@ class LoadOptions:
     kv_cache_memory_bytes: int | None = None  # the same in bytes; not both
     adapter: Adapter | None = None  # None: the model as it is
     body_only: bool = False  # end in the hidden states of the rows that need logits
+    taps: tuple[str, ...] = ()  # points of the program whose values every pass hands out
     weights: WeightPlacement = "mmap"  # of a packed directory
 
 
@@ -123,7 +124,7 @@ def load_model(
     with FloatMode():  # numbers of the configuration are read to the same bits
         checkpoint = open_checkpoint(path, FAMILIES)
         config = checkpoint.config
-        program = build_program(config)
+        program = build_program(config, taps=options.taps)
     check_tensors(checkpoint, program.weights)
     program, tensors = _adapt(program, checkpoint.tensors, options.adapter)
     if config.head_dim % HEAD_DIM_MULTIPLE:
@@ -154,7 +155,7 @@ def load_model(
 
     tokenizer = tokenizer_of(checkpoint)
     # The context is known now, and rotary embeddings may depend on it.
-    program = build_program(config, context_length=max_model_len)
+    program = build_program(config, context_length=max_model_len, taps=options.taps)
     program, tensors = _adapt(program, checkpoint.tensors, options.adapter)
     if options.body_only:
         program = body(program)
@@ -231,12 +232,17 @@ def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
 
 
 def workspace_bytes(program: Program, options: LoadOptions) -> int:
-    """About the bytes of intermediate values: each width once as float32 and once as int8."""
-    values = {(op.out.rows, op.out.width) for op in expand(program) if not isinstance(op, Tap)}
+    """About the bytes of intermediate values: each width once as float32 and once as int8.
+
+    And what taps hand out, each in memory of its own.
+    """
+    ops = expand(program)
+    values = {(op.out.rows, op.out.width) for op in ops if not isinstance(op, Tap)}
+    tapped = sum(op.x.width for op in ops if isinstance(op, Tap))
     routing = find_routing(program)
     copies = {Rows.TOKENS: 1, Rows.EXPERT: routing.experts_per_token if routing else 0}
     widths = sum(copies.get(rows, 0) * width for rows, width in values)
-    return 5 * widths * options.max_num_batched_tokens
+    return (5 * widths + 4 * tapped) * options.max_num_batched_tokens
 
 
 def _fit(

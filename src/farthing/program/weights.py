@@ -196,19 +196,23 @@ def pack_stored_rows(matrix: NativeMatrix, source: WeightSource, start: int, sto
     matrix.pack(start, data)
 
 
-def decode_rows(source: WeightSource, start: int, stop: int) -> FloatArray:
+def decode_rows(source: WeightSource | PackedSource, start: int, stop: int) -> FloatArray:
     """Rows start..stop of ``source`` as float32 (stop - start, cols), the values kernels serve.
 
-    Raises what the source's ``not_finite`` makes for a weight or scale that is no number.
+    Raises what the source's ``not_finite`` makes for a weight or scale that is no number, and what
+    its ``refused`` makes of packed bytes that do not fit its scheme and shape.
     """
-    if _GROUPS.get(source.dtype, 0):
+    if isinstance(source, PackedSource):
+        values = _map(source).dequantize(start, stop - start)
+    elif _GROUPS.get(source.dtype, 0):
         part = NativeMatrix(source.dtype, stop - start, source.shape[-1])
         data = source.read_rows(start, stop)
         _refuse_nonfinite(source.dtype, source, start, data)
         part.pack(0, data)
         return part.dequantize(0, stop - start)
-    with _native.FloatMode():
-        values = np.ascontiguousarray(source.dequantize(start, stop), np.float32)
+    else:
+        with _native.FloatMode():
+            values = np.ascontiguousarray(source.dequantize(start, stop), np.float32)
     values = values.reshape(stop - start, -1)
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
