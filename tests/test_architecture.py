@@ -76,6 +76,7 @@ NATIVE_IMPORTERS = {
     "program/emission.py",
     "program/weights.py",
     "quantization/rounding.py",
+    "quantization/error.py",
     "sampling/",
     "tokenization/sentencepiece_core.py",
     "machine.py",

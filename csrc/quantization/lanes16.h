@@ -1,4 +1,5 @@
-// Sums over the columns of a group in 16 lanes, column i in lane i % 16.
+// Sums over the columns of a group in 16 lanes, column i in lane i % 16. Those of a whole matrix are
+// such sums of its rows, added in double, the first row first.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +42,15 @@ struct Unweighted {
 };
 struct ByMagnitude {
   static Float4 of(Float4 values) { return values < all(0.0f) ? -values : values; }
+};
+
+// The values that share a scale: some columns of a row, or a whole matrix.
+struct Shared {
+  const float* x;
+  size_t rows, cols, stride;
+  bool whole;  // a matrix
+
+  const float* row(size_t i) const { return x + i * stride; }
 };
 
 // Calls body(values, ones, part) for each four columns, `part` being their place among the lanes.

@@ -275,9 +275,27 @@ class Program:
 
     def run(self, pool: ThreadPool, kv: KvPool, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], argmax_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], outputs: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]], argmax: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None: ...
 
-def round_weights(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, method: str, *, bits: int, minimum: bool = False, codebook: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> tuple:
+def round_weights(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, method: str, *, bits: int, minimum: bool = False, codebook: Annotated[NDArray[numpy.int8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, reach: float | None = None) -> tuple:
     """
-    Finite float32 values (n, cols) to codes (n, cols) uint8, scales and minimums (n, groups) as the bits of fp16 (None without a minimum). method: 'absmax', a scale that clips nothing; 'mse', the least squared error found; 'weighted', the same, an error counting by the magnitude of its weight. Raises ValueError where a scale does not fit fp16, naming the row.
+    Finite float32 values (n, cols) to codes (n, cols) uint8, scales and minimums (n, groups) as the bits of fp16 (None without a minimum); with group 0 the matrix has one of each, (1, 1). method: 'absmax', a scale that clips nothing; 'mse', the least squared error found; 'weighted', the same, an error counting by the magnitude of its weight. reach: the level that 'absmax' gives the largest weight, by default the nearer end of the codebook. Raises ValueError where a scale does not fit fp16, naming the row.
+    """
+
+def nearest_codes(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, *, bits: int, minimums: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, levels: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.uint8]:
+    """
+    The codes (n, cols) nearest to finite values (n, cols) for scales and minimums (n, groups), or (1, 1) with group 0; levels: 16 ascending ones instead of whole numbers.
+    """
+
+def squared_error(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, *, bits: int, minimums: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, levels: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> float:
+    """
+    Sum of squared differences between values and what their codes stand for in float32, in double; arguments as for nearest_codes.
+    """
+
+def value_range(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> tuple:
+    """The least and the largest of finite values."""
+
+def level_sums(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, by_magnitude: bool) -> NDArray[numpy.float64]:
+    """
+    What a codebook is chosen by: (509, 3) float64 sums of weight, weight * t and weight * t^2 over t = value / scale in bins of a half from -127 to 127. weight: scale squared, with by_magnitude times |value|.
     """
 
 class RowSampler:

@@ -21,7 +21,7 @@ from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
 from farthing.program.weights import NativeMatrix, NativeWeight, load_weights
 from farthing.quantization import scheme as find_scheme
-from farthing.quantization.rounding import can_round_to, round_weights
+from farthing.quantization.rounding import round_weights
 from farthing.quantization.schemes import SCHEME_ALIASES, SCHEMES
 from support.native_runs import Logits, NativeModel, assert_same_bits
 from support.packing import pack
@@ -32,7 +32,7 @@ from support.truth import assert_within_yardstick
 NAMES = tuple(
     {gguf: own for own, gguf in SCHEME_ALIASES.items()}.get(name, name)
     for name, scheme in SCHEMES.items()
-    if can_round_to(scheme)
+    if scheme.served and scheme.coded
 )
 ODD = replace(
     KINDS["qwen2-tied"],

@@ -48,7 +48,7 @@ def test_no_group_is_worse_for_being_searched(kind: str, bits: int, group: int) 
         searched = errors(values, group, measure, kind, bits, measure)
         plain = errors(values, group, "absmax", kind, bits, measure)
         assert (searched <= plain).all()
-        assert (searched < plain).mean() > 0.5
+        assert (searched < plain).mean() > 0.4
 
 
 @settings(max_examples=200, deadline=None)
@@ -159,7 +159,8 @@ def test_halves_are_those_of_numpy() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"group": 0}, "group must be positive"),
+        ({"group": -1}, "group must be positive"),
+        ({"reach": 0.0, "codebook": NF4}, "reach must be positive"),
         ({"method": "best"}, "method must be"),
         ({"bits": 1}, "bits must be from 2 to 8"),
         ({"bits": 5, "codebook": NF4}, "a codebook has 4 bits"),

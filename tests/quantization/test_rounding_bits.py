@@ -26,18 +26,18 @@ def native(values: NDArray[np.float32], group: int, method: str, kind: str, bits
 
 def plain(values: NDArray[np.float32], group: int, method: str, kind: str, bits: int) -> Rounded:
     rows, cols = values.shape
-    groups = -(-cols // group)
+    whole = group == WHOLE_MATRIX
+    shape = (1, 1) if whole else (rows, -(-cols // group))
     codes = np.zeros((rows, cols), np.uint8)
-    numbers = np.zeros((2, rows, groups), np.float16)
-    for row in range(rows):
-        for g in range(groups):
-            part = slice(g * group, min((g + 1) * group, cols))
-            x = values[row, part]
-            if kind == "affine":
-                codes[row, part], *numbers[:, row, g] = model.affine(x, bits, method)
-            else:
-                levels = model.Table(IQ4_NL) if kind == "codebook" else model.Uniform(bits)
-                codes[row, part], numbers[0, row, g] = model.scaled(x, levels, method)
+    numbers = np.zeros((2, *shape), np.float16)
+    for row, g in np.ndindex(shape):
+        part = np.s_[:] if whole else np.s_[row : row + 1, g * group : (g + 1) * group]
+        x = values[part]
+        if kind == "affine":
+            codes[part], *numbers[:, row, g] = model.affine(x, bits, method, whole)
+        else:
+            levels = model.Table(IQ4_NL) if kind == "codebook" else model.Uniform(bits)
+            codes[part], numbers[0, row, g] = model.scaled(x, levels, method, whole)
     halves = numbers.view(np.uint16)
     return codes, halves[0], halves[1] if kind == "affine" else None
 
@@ -64,15 +64,16 @@ def weights(seed: int, rows: int, cols: int) -> NDArray[np.float32]:
 
 
 METHODS = ["absmax", "mse", "weighted"]
-KINDS = [("symmetric", 4), ("symmetric", 5), ("symmetric", 6), ("symmetric", 8),
-         ("affine", 4), ("affine", 5), ("codebook", 4)]  # fmt: skip
+KINDS = [*(("symmetric", bits) for bits in range(2, 9)),
+         *(("affine", bits) for bits in range(2, 9)), ("codebook", 4)]  # fmt: skip
+WHOLE_MATRIX = 0
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("kind", "bits"), KINDS)
 def test_bits_are_those_of_plain_loops(kind: str, bits: int, method: str) -> None:
     for seed, (group, cols, rows) in enumerate(
-        [(32, 33, 6), (16, 40, 6), (128, 133, 2), (140, 140, 2)]
+        [(32, 33, 6), (16, 40, 6), (128, 133, 2), (140, 140, 2), (WHOLE_MATRIX, 37, 6)]
     ):
         values = weights(seed, rows, cols)
         assert_same(

@@ -16,7 +16,7 @@ from farthing.quantization import (
     Scheme,
     scheme,
 )
-from farthing.quantization.schemes import WHOLE_ROW
+from farthing.quantization.schemes import NF4_LEVELS, WHOLE_ROW, WHOLE_TENSOR
 
 BITS = {
     "f32": 32, "f16": 16, "bf16": 16, "q4_0": 4.5, "q4_1": 5, "q5_0": 5.5, "q5_1": 6, "q8_0": 8.5,
@@ -64,7 +64,7 @@ def test_kept_schemes_take_the_bits_their_layouts_say() -> None:
 
 @pytest.mark.parametrize("row", SCHEMES.values(), ids=lambda row: row.name)
 def test_scheme_facts_fit_together(row: Scheme) -> None:
-    assert row.group == WHOLE_ROW or row.block_cols % row.group == 0
+    assert row.group in (WHOLE_ROW, WHOLE_TENSOR) or row.block_cols % row.group == 0
     assert (row.scale_levels == 0) == (row.family in ("dense", "integer"))
     assert not row.minimum or row.scale_levels
     if row.served and row.scale_levels:
@@ -84,21 +84,59 @@ def test_row_bytes_counts_whole_blocks_only(row: Scheme) -> None:
 
 
 @pytest.mark.parametrize("row", OWN_ROWS, ids=lambda row: row.name)
-@pytest.mark.parametrize("cols", [1, 896, 1000])
-def test_bits_of_our_own_schemes_count_the_codes_and_scales_of_whole_groups(
-    cols: int, row: Scheme
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 896), (3, 1000)])
+def test_bits_of_our_own_schemes_count_codes_scales_and_codebook(
+    rows: int, cols: int, row: Scheme
 ) -> None:
     assert row.code_bits is not None
-    group = row.group or cols
+    group = row.group if row.group > 0 else cols
     groups = -(-cols // group)
     assert row.groups(cols) == groups
-    halves = groups * (2 if row.minimum else 1)
-    bits = 8 * -(-row.code_bits * groups * group // 8) + 16 * halves
-    assert row.bits(cols) == Fraction(bits, cols)
-    if cols % 128 == 0 and row.group:
-        assert row.bits(cols) == row.bits_per_weight
-    if not row.group:
-        assert row.bits_per_weight == row.code_bits < row.bits(cols)
+    scales = 1 if row.group == WHOLE_TENSOR else rows * groups
+    assert row.scale_shape(rows, cols) == (1 if row.group == WHOLE_TENSOR else rows, groups)
+    bits = rows * 8 * -(-row.code_bits * groups * group // 8)  # a row ends with a whole byte
+    bits += scales * 16 * (2 if row.minimum else 1) + (128 if row.codebook_learnt else 0)
+    assert row.bits(rows, cols) == Fraction(bits, rows * cols)
+    if row.group <= 0:
+        assert row.bits_per_weight == row.code_bits < row.bits(rows, cols)
+    elif cols % 128 == 0 and not row.codebook_learnt and cols % row.group == 0:
+        assert row.bits(rows, cols) == row.bits_per_weight
+
+
+GRANULARITIES = ("tensor", "row", "g16", "g32", "g64", "g128", "g256")
+
+
+def test_any_bits_come_in_any_granularity() -> None:
+    names = {
+        f"{codes}{granularity}{suffix}"
+        for codes in ("w2", "w3", "w4", "w5", "w6", "w7", "w8", "nf4", "km4")
+        for granularity in GRANULARITIES
+        for suffix in (("", "m") if codes.startswith("w") else ("",))
+    }
+    assert names == {row.name for row in OWN_ROWS} | set(SCHEME_ALIASES)
+    for name in names:
+        row = scheme(name)
+        assert row.coded
+        assert row.minimum == name.endswith("m")
+        codes = "nf4 km4".find(name[:3]) < 0 and int(name[1])
+        assert row.code_bits == (codes or 4)
+        granularity = name[2 if codes else 3 :].removesuffix("m")
+        assert row.group == {"tensor": WHOLE_TENSOR, "row": WHOLE_ROW}.get(
+            granularity, granularity[0] == "g" and int(granularity[1:])
+        )
+
+
+def test_bits_a_weight_are_those_of_the_textbook() -> None:
+    assert scheme("w4g128").bits_per_weight == Fraction("4.125")
+    for name in ("w4g64", "nf4g64"):
+        assert scheme(name).bits_per_weight == Fraction("4.25")
+    parameters = 494_000_000
+    for name, nbytes, gigabytes in (("f32", 4, "1.98"), ("f16", 2, "0.99"), ("w8row", 1, "0.49")):
+        assert scheme(name).bits_per_weight / 8 == nbytes
+        assert f"{parameters * nbytes / 10**9:.2f}" == gigabytes
+    assert scheme("w8tensor").bits(896, 4864) == 8 + Fraction(16, 896 * 4864)
+    assert scheme("w8row").bits(896, 4864) == 8 + Fraction(16, 4864)
+    assert scheme("km4g64").bits(896, 4864) == Fraction("4.25") + Fraction(128, 896 * 4864)
 
 
 def test_the_table_agrees_with_that_of_the_kernels() -> None:
@@ -121,6 +159,13 @@ def test_the_table_agrees_with_that_of_the_kernels() -> None:
 
 def test_codebooks_are_the_published_ones() -> None:
     assert [int(v) for v in gguf.quants.IQ4_NL.kvalues] == list(SCHEMES["iq4_nl"].codebook or ())
+    published = """
+        -1.0 -0.6961928009986877 -0.5250730514526367 -0.39491748809814453 -0.28444138169288635
+        -0.18477343022823334 -0.09105003625154495 0.0 0.07958029955625534 0.16093020141124725
+        0.24611230194568634 0.33791524171829224 0.44070982933044434 0.5626170039176941
+        0.7229568362236023 1.0
+    """  # QLoRA, appendix E
+    assert list(NF4_LEVELS) == [float(level) for level in published.split()]
     # Normal quantiles as in the authors' bitsandbytes, ``create_normal_map``.
     offset = 0.9677083
     quantile = np.vectorize(NormalDist().inv_cdf)
@@ -128,7 +173,9 @@ def test_codebooks_are_the_published_ones() -> None:
     negative = -quantile(np.linspace(offset, 0.5, 8)[:-1])
     levels = np.sort(np.concatenate([positive, [0], negative]))
     levels /= levels.max()
-    assert np.round(127 * levels).astype(int).tolist() == list(SCHEMES["nf4g64"].codebook or ())
+    assert np.abs(levels - NF4_LEVELS).max() < 1e-6, "the offset has seven digits"
+    for name in ("nf4tensor", "nf4g64"):
+        assert np.round(127 * levels).astype(int).tolist() == list(scheme(name).codebook or ())
 
 
 def test_unknown_scheme_names_the_known_ones() -> None:

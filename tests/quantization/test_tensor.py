@@ -55,6 +55,20 @@ def test_a_row_scheme_has_one_scale_a_row() -> None:
     np.testing.assert_array_equal(t.dequantize(), want)
 
 
+def test_a_tensor_scheme_has_one_scale_and_one_minimum() -> None:
+    t = tensor("w4tensorm", scales=np.array([[0.5]], np.float16),
+               minimums=np.array([[-3]], np.float16))  # fmt: skip
+    np.testing.assert_array_equal(t.dequantize(), 0.5 * t.codes.astype(np.float32) - 3)
+    assert t.bits_per_weight == 4 + 32 / 300
+
+
+def test_a_learnt_codebook_is_the_matrix_s_own() -> None:
+    levels = np.arange(-8, 8, dtype=np.int8) * 3
+    t = tensor("km4g64", codebook=levels)
+    np.testing.assert_array_equal(t.dequantize(), 3 * tensor("w4g64").dequantize())
+    assert t.bits_per_weight == 8 * (3 * 68 + 16) / 300
+
+
 @pytest.mark.parametrize(
     ("scheme", "changed", "message"),
     [
@@ -76,6 +90,9 @@ def test_a_row_scheme_has_one_scale_a_row() -> None:
         ("w4g64m", {}, "w4g64m needs minimums"),
         ("w4g64m", {"minimums": np.ones((3, 1), np.float16)}, "minimums of w4g64m must be"),
         ("w4g64m", {"minimums": np.full((3, 2), np.nan, np.float16)}, "minimums at .* is nan"),
+        ("w4tensor", {}, r"scales of w4tensor must be float16 \(1, 1\)"),
+        ("w3g64", {}, "w3g64 has codes of 0 to 7, got 15"),
+        ("km4g64", {}, "km4g64 needs a codebook"),
         ("w4g64", {"codebook": np.zeros(16, np.int8)}, "w4g64 has no codebook"),
         ("nf4g64", {"codebook": np.zeros(15, np.int8)}, r"codebook of nf4g64 must be int8 \(16,\)"),
     ],

@@ -16,7 +16,6 @@ from farthing.models.checkpoint.checkpoint import (
 from farthing.program.ops import Program
 from farthing.program.weights import served_scheme
 from farthing.quantization import SCHEME_ALIASES, SCHEMES, Scheme
-from farthing.quantization.rounding import can_round_to
 
 KEEP = "keep"
 """In the place of a scheme: the codes that the file has, or fp16 where no kernel serves them."""
@@ -24,7 +23,7 @@ KEEP = "keep"
 TARGETS = (
     KEEP,
     *SCHEME_ALIASES,
-    *(s.name for s in SCHEMES.values() if s.served and (can_round_to(s) or s.family == "dense")),
+    *(s.name for s in SCHEMES.values() if s.served and (s.coded or s.family == "dense")),
 )
 """What weights can be packed in."""
 

@@ -1,7 +1,8 @@
 """The table of storage schemes: how a weight is kept, in a file and in memory.
 
 One row a scheme; tests, ``farthing show`` and the checkpoint readers walk the table, so a new
-scheme is a new row. Those with a ``gguf_type`` are GGUF's, the others our own. Block layouts of the
+scheme is a new row. Those with a ``gguf_type`` are GGUF's, the others our own: any bits in any
+granularity. Block layouts of the
 GGUF types are those of the GGUF specification (ggml ``docs/gguf.md`` and the block structures it
 names).
 """
@@ -16,25 +17,45 @@ from typing import Literal
 from farthing.errors import InvalidParameterError
 
 Family = Literal[
-    "dense", "w1", "w2", "w3", "w4", "w5", "w6", "w8", "ternary", "cb4", "grid", "integer"
+    "dense", "w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "ternary", "cb4", "grid", "integer"
 ]
 """What a block's codes are: floats; integers of n bits with an offset or a minimum (``w``); -1, 0
 and 1; indices into 16 levels (``cb4``); indices into a table of whole vectors (``grid``); or
 integers without a scale."""
 
-Reading = Literal["kept", "f16", "refused"]
+Reading = Literal["kept", "f16", "refused", "unserved"]
 """What is done with a tensor of the scheme: its codes are kept (kernels serve them), a checkpoint
 reader dequantizes it through the ``gguf`` package to fp16, or it is refused (nothing can dequantize
-it)."""
+it). ``unserved`` ones are in no checkpoint: weights can be rounded to them, and kernels serve their
+values in the layout of another scheme if one holds them (``quantization/carrier.py``)."""
 
 WHOLE_ROW = 0
 """The ``group`` of schemes that give a row of weights one scale."""
 
+WHOLE_TENSOR = -1
+"""The ``group`` of schemes that give a matrix one scale."""
+
+GRANULARITIES = MappingProxyType(
+    {"tensor": WHOLE_TENSOR, "row": WHOLE_ROW, **{f"g{n}": n for n in (16, 32, 64, 128, 256)}}
+)
+"""What shares a scale, as names of our own schemes say it, to ``group``."""
+
 IQ4_NL_CODEBOOK = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The 16 levels of GGUF's IQ4_NL."""
 
+NF4_LEVELS = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+    -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+    0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+"""The 16 NormalFloat levels as published (Dettmers et al., "QLoRA", 2023, appendix E)."""
+
 NF4_CODEBOOK = (-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127)
-"""round(127 * level) of the 16 NormalFloat levels (Dettmers et al., "QLoRA", 2023, appendix E)."""
+"""round(127 * level) of ``NF4_LEVELS``: what kernels serve."""
+
+CODEBOOK_REACH = 127
+"""The level of NF4 and of learnt codebooks that ``absmax`` gives the largest weight of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +64,31 @@ class Scheme:
 
     GGUF's are blocks of ``block_cols`` columns. Our own (``gguf_type`` None) are codes, an fp16
     scale a ``group`` and, with ``minimum``, an fp16 minimum a group; a row may have any number of
-    columns, the last group counting whole.
+    columns, the last group counting whole. A learnt codebook is 16 bytes more a matrix.
     """
 
     name: str  # GGUF's in lower-case spelling
     family: Family
-    block_cols: int  # 1 where a row has one scale
-    block_bytes: int  # 0 where a row has one scale
-    group: int  # columns that share one scale; 1 where there is no scale, WHOLE_ROW for one a row
+    block_cols: int  # 1 where a row or matrix has one scale
+    block_bytes: int  # 0 where a row or matrix has one scale
+    group: int  # columns that share one scale; 1 where there is no scale; WHOLE_ROW, WHOLE_TENSOR
     scale_levels: int  # 0: none; 1: a scale a group; 2: group scales themselves scaled by block
     minimum: bool  # the group stores a minimum beside its scale; otherwise symmetric around zero
     activation_group: int  # columns of an int8 activation that share a scale; 0: float activations
     reading: Reading
     gguf_type: int | None  # tensor type number in a GGUF file
     codebook: tuple[int, ...] | None = None  # 16 int8 values, where kernels serve a codebook
+    codebook_learnt: bool = False  # each matrix has 16 int8 values of its own
+
+    @property
+    def has_codebook(self) -> bool:
+        """Whether codes are indices into 16 int8 values, the scheme's or the matrix's own."""
+        return self.codebook is not None or self.codebook_learnt
 
     @property
     def code_bits(self) -> int | None:
         """Bits of a code, of integer families and codebooks kernels serve; else None."""
-        if self.codebook is not None:
+        if self.has_codebook:
             return 4
         number = self.family.removeprefix("w")
         return int(number) if number.isdigit() else None
@@ -69,7 +96,7 @@ class Scheme:
     @property
     def zero(self) -> int:
         """What is taken off a code, in the arrays of a ``QuantizedTensor``, to get its integer."""
-        if self.code_bits is None or self.minimum or self.codebook is not None:
+        if self.code_bits is None or self.minimum or self.has_codebook:
             return 0
         return 1 << (self.code_bits - 1)
 
@@ -77,63 +104,112 @@ class Scheme:
     def bits_per_weight(self) -> Fraction:
         """Exact bits a weight takes, scales and minimums included.
 
-        Where a row has one scale that depends on its length (:meth:`bits`); this is the limit.
+        Where that depends on the shape (:meth:`bits`) this is the limit for large ones.
         """
-        if self.group == WHOLE_ROW:
+        if self.group in (WHOLE_ROW, WHOLE_TENSOR):
             return Fraction(self.code_bits or 0)
         return Fraction(8 * self.block_bytes, self.block_cols)
 
-    def bits(self, cols: int) -> Fraction:
-        """Exact bits a weight takes in a row of ``cols`` columns, a last group counted whole."""
-        return Fraction(8 * self.row_bytes(cols), cols)
+    def bits(self, rows: int, cols: int) -> Fraction:
+        """Exact bits a weight takes in a matrix, a last group of a row counted whole."""
+        return Fraction(8 * self.matrix_bytes(rows, cols), rows * cols)
 
     @property
     def served(self) -> bool:
         """Whether kernels compute with the stored codes as they are."""
         return self.reading == "kept"
 
+    @property
+    def coded(self) -> bool:
+        """Whether weights can be rounded to it: codes with one level of fp16 scales."""
+        return self.scale_levels == 1 and self.reading in ("kept", "unserved")
+
     def groups(self, cols: int) -> int:
-        """Scales of a row of ``cols`` columns; 0 where there are none."""
+        """Scales that a row of ``cols`` columns has or shares; 0 where there are none."""
         if self.scale_levels == 0 or cols == 0:
             return 0
-        return 1 if self.group == WHOLE_ROW else -(-cols // self.group)
+        return 1 if self.group in (WHOLE_ROW, WHOLE_TENSOR) else -(-cols // self.group)
+
+    def scale_shape(self, rows: int, cols: int) -> tuple[int, int]:
+        """Shape of the scales of a matrix: (rows, groups), or (1, 1) where it has one."""
+        return (1 if self.group == WHOLE_TENSOR else rows), self.groups(cols)
+
+    def matrix_bytes(self, rows: int, cols: int) -> int:
+        """Bytes of a matrix: its rows, a last group of each counted whole, and what they share."""
+        shared = self._number_bytes if self.group == WHOLE_TENSOR else 0
+        return rows * self._whole_row_bytes(cols) + shared + (16 if self.codebook_learnt else 0)
+
+    @property
+    def _number_bytes(self) -> int:
+        return 4 if self.minimum else 2
+
+    def _whole_row_bytes(self, cols: int) -> int:
+        if self.group in (WHOLE_ROW, WHOLE_TENSOR):
+            scale = self._number_bytes if self.group == WHOLE_ROW else 0
+            return -(-cols * (self.code_bits or 0) // 8) + scale
+        return -(-cols // self.block_cols) * self.block_bytes
 
     def row_bytes(self, cols: int) -> int:
-        """Bytes of one row of ``cols`` columns.
+        """Bytes of one row of ``cols`` columns, without what the matrix shares.
 
         Raises :class:`InvalidParameterError` where GGUF has no such row: ``cols`` is a multiple of
         ``block_cols`` there.
         """
-        if self.group == WHOLE_ROW:
-            return -(-cols * (self.code_bits or 0) // 8) + 2
         if self.gguf_type is not None and cols % self.block_cols:
             raise InvalidParameterError(
                 f"a {self.name} row has a multiple of {self.block_cols} columns, not {cols}"
             )
-        return -(-cols // self.block_cols) * self.block_bytes
+        return self._whole_row_bytes(cols)
 
 
-def _own(
-    family: Literal["w4", "cb4", "w5", "w6", "w8"], group: int, minimum: bool = False
-) -> Scheme:
+_KERNELS = MappingProxyType(
+    {
+        "w4": ("g64", "g128", "row"),
+        "w4m": ("g64", "g128"),
+        "nf4": ("g32", "g64", "g128"),
+        "w5": ("g16", "g64", "g128", "row"),
+        "w6": ("g16", "g32", "g64", "g128", "row"),
+        "w8": ("g16", "g64", "g128", "row"),
+    }
+)
+"""Granularities of our own schemes that kernels serve, by codes; ``m``: with a minimum."""
+
+
+def _own(codes: str, granularity: str, minimum: bool = False) -> Scheme:
     """A row for codes that no checkpoint format has."""
-    bits = 4 if family == "cb4" else int(family[1:])
-    codes = "nf4" if family == "cb4" else family
-    columns = f"g{group}" if group else "row"
+    suffix = "m" if minimum else ""
+    family: Family = "cb4" if codes in ("nf4", "km4") else codes  # type: ignore[assignment]
+    bits, group = int(family[-1]), GRANULARITIES[granularity]
+    served = granularity in _KERNELS.get(codes + suffix, ())
     return Scheme(
-        codes + columns + "m" * minimum,
+        codes + granularity + suffix,
         family,
-        block_cols=group or 1,
-        block_bytes=group * bits // 8 + (4 if minimum else 2) if group else 0,
+        block_cols=max(group, 1),
+        block_bytes=group * bits // 8 + (4 if minimum else 2) if group > 0 else 0,
         group=group,
         scale_levels=1,
         minimum=minimum,
-        activation_group=group or 64,
-        reading="kept",
+        activation_group=(group or 64) if served else 0,
+        reading="kept" if served else "unserved",
         gguf_type=None,
-        codebook=NF4_CODEBOOK if family == "cb4" else None,
+        codebook=NF4_CODEBOOK if codes == "nf4" else None,
+        codebook_learnt=codes == "km4",
     )
 
+
+SCHEME_ALIASES = MappingProxyType(
+    {"w4g32": "q4_0", "w4g32m": "q4_1", "w5g32": "q5_0", "w5g32m": "q5_1", "w8g32": "q8_0"}
+)
+"""What our naming calls GGUF schemes that are of our families, to their names."""
+
+_OWN_ROWS = tuple(
+    row
+    for codes in (*(f"w{bits}" for bits in range(2, 9)), "nf4", "km4")
+    for minimum in ((False, True) if codes.startswith("w") else (False,))
+    for granularity in GRANULARITIES
+    for row in (_own(codes, granularity, minimum),)
+    if row.name not in SCHEME_ALIASES
+)
 
 _ROWS = (
     #      name       family    cols bytes group lv  min  act  reading   gguf
@@ -171,12 +247,7 @@ _ROWS = (
     Scheme("i16", "integer", 1, 2, 1, 0, False, 0, "refused", 25),
     Scheme("i32", "integer", 1, 4, 1, 0, False, 0, "refused", 26),
     Scheme("i64", "integer", 1, 8, 1, 0, False, 0, "refused", 27),
-    _own("w4", 64), _own("w4", 128), _own("w4", WHOLE_ROW),
-    _own("w4", 64, minimum=True), _own("w4", 128, minimum=True),
-    _own("cb4", 32), _own("cb4", 64), _own("cb4", 128),
-    _own("w5", 16), _own("w5", 64), _own("w5", 128), _own("w5", WHOLE_ROW),
-    _own("w6", 16), _own("w6", 32), _own("w6", 64), _own("w6", 128), _own("w6", WHOLE_ROW),
-    _own("w8", 16), _own("w8", 64), _own("w8", 128), _own("w8", WHOLE_ROW),
+    *_OWN_ROWS,
 )  # fmt: skip
 
 SCHEMES = MappingProxyType({row.name: row for row in _ROWS})
@@ -186,12 +257,6 @@ SCHEMES_BY_GGUF_TYPE = MappingProxyType(
     {row.gguf_type: row for row in _ROWS if row.gguf_type is not None}
 )
 """The schemes a GGUF file can hold, by its tensor type number."""
-
-
-SCHEME_ALIASES = MappingProxyType(
-    {"w4g32": "q4_0", "w4g32m": "q4_1", "w5g32": "q5_0", "w5g32m": "q5_1", "w8g32": "q8_0"}
-)
-"""What our naming calls GGUF schemes that are of our families, to their names."""
 
 
 def scheme(name: str) -> Scheme:
