@@ -1,17 +1,21 @@
-"""Body and head of a program compute, bit for bit, what the whole does."""
+"""Parts of a program compute together, bit for bit, what the whole does."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from farthing.engine.logit_head import LogitHead
+from farthing.program.builder import ProgramBuilder
 from farthing.program.native import NativeExecutor
-from farthing.program.parts import body
-from farthing.program.weights import load_weights
+from farthing.program.ops import Program
+from farthing.program.parts import body, seams, section
+from farthing.program.weights import NativeMatrix, NativeWeight, load_weights
 from support.native_runs import Logits, NativeModel, NativeRun, assert_same_bits
 from support.tiny_gguf import write_gguf
 from support.tiny_models import KINDS, make_tiny_model
@@ -43,6 +47,31 @@ def test_the_logits_are_the_whole_models(model: NativeModel) -> None:
     part = LogitHead(model.checkpoint, max_rows=32, num_threads=1)
     logits = [part.logits(found[i : i + 32]).copy() for i in (0, 32)]
     assert_same_bits(np.concatenate(logits), expected)
+
+
+def test_sections_one_after_another_are_the_whole_model(model: NativeModel) -> None:
+    run = model.run(num_threads=1, tokens=64)
+    expected = run.logits(TOKENS)
+    places = [*seams(model.program), len(model.program.ops)]
+    assert len(places) > 2 * model.config.num_layers
+    table = next(s for s in model.program.weights if s.name == model.program.ops[0].table)  # type: ignore[union-attr]
+    p = ProgramBuilder()
+    embeddings = p.finish(p.logit_rows(p.embed(table)))
+    found = played(model, embeddings, {}, TOKENS)
+    for start, stop in pairwise(places):
+        rows = NativeMatrix("f32", *found.shape)
+        rows.pack(0, np.ascontiguousarray(found).view(np.uint8))
+        program = section(model.program, start, stop, "states", len(found))
+        found = played(model, program, {"states": rows}, range(len(TOKENS)))
+    assert_same_bits(found, expected)
+
+
+def played(
+    model: NativeModel, program: Program, more: dict[str, NativeWeight], tokens: Sequence[int]
+) -> Logits:
+    executor = NativeExecutor(program, {**model.weights, **more}, num_threads=1, max_rows=64)
+    kv = model.run(num_threads=1, tokens=64).kv
+    return NativeRun(executor, kv, 0).logits(tokens).copy()
 
 
 def test_a_mistake_behind_the_output_projection_is_noticed(tmp_path: Path) -> None:

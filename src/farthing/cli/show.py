@@ -155,6 +155,7 @@ def packed_facts(checkpoint: Checkpoint) -> dict[str, Any] | None:
         "source": manifest.source,
         "source_bytes": manifest.source_bytes,
         "method": manifest.method,
+        "calibration": None if manifest.calibration is None else asdict(manifest.calibration),
         "created_by": manifest.created_by,
         "numerics_version": manifest.numerics_version,
         "fingerprint": manifest.fingerprint,
@@ -213,6 +214,9 @@ def _experts_text(experts: dict[str, Any]) -> str:
 
 def _packed_text(packed: dict[str, Any]) -> str:
     how = "codes kept" if packed["method"] == "none" else f"scales by {packed['method']}"
+    calibration = packed["calibration"]
+    if calibration is not None:
+        how += f", bits of each matrix by its harm on {calibration['name']}"
     text = f"from {packed['source']}, {how}, by {packed['created_by']}; numerics "
     text += f"{packed['numerics_version']}, fingerprint {packed['fingerprint']}"
     return text if text.isprintable() else repr(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from farthing.models.checkpoint import Checkpoint, check_tensors, open_checkpoin
 from farthing.models.checkpoint.packed_manifest import (
     LAYOUT_VERSION,
     MANIFEST,
+    Calibration,
     Checksums,
     Manifest,
     PackedEntry,
@@ -46,6 +47,7 @@ class PackOptions:
     force: bool = False  # a packed directory in the target's place is replaced
     num_threads: int | None = None  # None: one for each core this process may use
     shard_bytes: int = SHARD_BYTES
+    calibration: Calibration | None = None  # the text that schemes were chosen by, to be noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ def _describe(
         checksums=Checksums(
             folder.checksums, {name: checksum(data) for name, data in files.items()}
         ),
+        calibration=options.calibration,
     )
     folder.add(MANIFEST, manifest.to_json())
 
@@ -200,6 +203,7 @@ def _settings(checkpoint: Checkpoint, options: PackOptions) -> dict[str, object]
         "head_scheme": options.head_scheme,
         "method": options.method,
         "shard_bytes": options.shard_bytes,
+        "calibration": None if options.calibration is None else asdict(options.calibration),
         "layout_version": LAYOUT_VERSION,
         "tool": _tool(),
     }

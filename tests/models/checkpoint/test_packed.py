@@ -16,7 +16,7 @@ import pytest
 from farthing.engine.model_loader import LoadOptions, load_model
 from farthing.errors import ModelFormatError, ModelNotFoundError
 from farthing.models.checkpoint import PackedTensor, open_checkpoint
-from farthing.models.checkpoint.packed_manifest import PackedEntry, fingerprint_of
+from farthing.models.checkpoint.packed_manifest import Calibration, PackedEntry, fingerprint_of
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.weights import load_weights
 from fuzz.corpus import write_gguf
@@ -82,6 +82,10 @@ def sums(key: str, name: str, value: object) -> Callable[[dict[str, Any]], objec
     return lambda manifest: manifest[key].__setitem__(name, value)
 
 
+def calibration(**changes: object) -> Callable[[dict[str, Any]], object]:
+    return set_to("calibration", {"use": "mixed", "name": "a", "sha256": "0" * 64} | changes)
+
+
 MANIFESTS = {
     "format": (set_to("format", "other"), "farthing.json: format"),
     "version": (set_to("layout_version", 2), "layout_version .*is 2, and this version .* reads 1"),
@@ -120,6 +124,12 @@ MANIFESTS = {
     "path": (sums("file_crc32", "../x", "0" * 8), "file_crc32.*'../x' is not a file name"),
     "other shape": (matrix(["w4g64m", 175, 64]), r"has shape \(175, 64\) where \(176, 64\)"),
     "k-quant": (matrix(["q4_k", 176, 64]), f"tensor {GATE} .*multiple of 256 columns, got 64"),
+    "calibration": (set_to("calibration", []), "calibration .*must have a use of \"mixed\""),
+    "use": (calibration(use="training"), "calibration .*must have a use of \"mixed\""),
+    "long name": (calibration(name="x" * 256), "calibration .*must have .* a name"),
+    "control name": (calibration(name="a\x1b"), "calibration .*must have .* a name"),
+    "sha": (calibration(sha256="0" * 63), "calibration .*must have .*64 hexadecimal digits"),
+    "more": (calibration(more=1), "calibration .*must have .*64 hexadecimal digits"),
     "absent": (matrix(["q4_0", 16, 64], "other.weight"), "tensor other.weight: is in no safet"),
     "unlisted": (lambda m: m["matrices"].pop(GATE), f"tensor {GATE} .*is neither a vector of F32"),
 }  # fmt: skip
@@ -229,6 +239,13 @@ def test_one_of_before_there_were_checksums_loads(packed: Path) -> None:
 
     change_manifest(packed, forget)
     load_model(packed, LoadOptions(num_threads=1, kv_cache_tokens=64))
+
+
+def test_what_it_was_calibrated_on_is_read(packed: Path) -> None:
+    change_manifest(packed, calibration())
+    manifest = open_checkpoint(packed, FAMILIES).manifest
+    assert manifest is not None
+    assert manifest.calibration == Calibration("mixed", "a", "0" * 64)
 
 
 def test_the_fingerprint_of_another_version_is_believed(packed: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NoReturn
@@ -37,8 +37,11 @@ _LONGEST = 1 << 31  # rows and columns of a matrix
 _METHODS = ("absmax", "mse", "weighted", "none")
 _TENSOR_SUMS, _FILE_SUMS = "tensor_crc32", "file_crc32"
 _SUM = re.compile(r"[0-9a-f]{8}")
+_CALIBRATION = "calibration"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 SourceFormat = Literal["gguf", "huggingface"]
+CalibrationUse = Literal["mixed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,15 @@ class Checksums:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """The text that was measured on while a model was packed; not one to judge the model by."""
+
+    use: CalibrationUse  # what was decided by it; mixed: the scheme of every matrix
+    name: str
+    sha256: str  # of its UTF-8 bytes, 64 hexadecimal digits
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What is packed, how, and what it was made from."""
 
@@ -72,6 +84,7 @@ class Manifest:
     numerics_version: int  # of the tool
     fingerprint: str
     checksums: Checksums | None = None  # None: made before there were any
+    calibration: Calibration | None = None  # None: no text was needed
 
     def to_json(self) -> str:
         """The text of the file."""
@@ -96,6 +109,8 @@ class Manifest:
             "created_by": self.created_by,
         }
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items()]
+        if self.calibration is not None:
+            lines.append(_object(_CALIBRATION, asdict(self.calibration)))
         lines.append(_object("matrices", matrices))
         if self.checksums is not None:
             lines.append(_object(_FILE_SUMS, self.checksums.files))
@@ -156,6 +171,7 @@ def read_manifest(path: Path) -> Manifest:
         numerics_version=fields.integer("numerics_version", 0, _LONGEST),
         fingerprint=_short_text(fields, "fingerprint"),
         checksums=_checksums(fields),
+        calibration=_calibration(fields),
     )
 
 
@@ -172,6 +188,18 @@ def _checksums(fields: Fields) -> Checksums | None:
         if not name.isprintable() or set(name) & set("/\\") or name in ("", ".", ".."):
             fields.fail(_FILE_SUMS, f"{name[:80]!r} is not a file name")
     return Checksums(_sums(fields, _TENSOR_SUMS), files)
+
+
+def _calibration(fields: Fields) -> Calibration | None:
+    if _CALIBRATION not in fields:
+        return None
+    match fields.values[_CALIBRATION]:
+        case {"use": "mixed", "name": str(name), "sha256": str(digest), **rest} if not rest:
+            if name.isprintable() and len(name) <= 255 and _SHA256.fullmatch(digest):
+                return Calibration("mixed", name, digest)
+    return fields.fail(
+        _CALIBRATION, 'must have a use of "mixed", a name and a sha256 of 64 hexadecimal digits'
+    )
 
 
 def _sums(fields: Fields, key: str) -> Mapping[str, str]:
