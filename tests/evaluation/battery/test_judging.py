@@ -52,6 +52,7 @@ RIGHT = [
     (BEATLES, "The Beatles, a band of four"),
     (Item("What is the capital of Brazil?", ("Brasilia",)), "Brasília"),
     (Item("What is the capital of Haiti?", ("Port-au-Prince",)), "Port au Prince"),
+    (Item("Which is larger, Paris or London?", ("London",)), "London is larger"),
     (Item("How far?", ("1000",)), "1,000"),
     (Item("How far?", ("1000",)), "one thousand"),
     (Item("How far?", ("1205",)), "one thousand two hundred and five"),
@@ -100,6 +101,8 @@ WRONG = [
     (Item("Which is larger, Paris or London?", ("London",)), "Paris or London"),
     (Item("Which is larger, Paris or London?", ("London",)), "Paris is larger than London"),
     (Item("Which is larger, Paris or London?", ("London",)), "Paris, London"),
+    (Item("Which is larger, London or Paris?", ("London",)), "London or Paris"),
+    (Item("London or Paris: which is larger?", ("London",)), "London or Paris: which is larger?"),
 ]
 
 

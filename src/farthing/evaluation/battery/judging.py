@@ -31,7 +31,7 @@ def is_right(item: Item, text: str) -> bool:
     starts = _starts(given, asked)
     return any(
         [word.text for word in given[start : start + len(answer)]] == answer
-        and _nothing_else(given[start + len(answer) :], asked)
+        and _nothing_else(given[start + len(answer) :], _repeatable(answer, asked))
         for answer in accepted
         for start in starts
     )
@@ -39,6 +39,11 @@ def is_right(item: Item, text: str) -> bool:
 
 def _without_article(answer: list[str]) -> list[str]:
     return answer[1:] if len(answer) > 1 and answer[0] in _ARTICLES else answer
+
+
+def _repeatable(answer: list[str], asked: set[str]) -> set[str]:
+    """The words of the question that may follow: none where they would be the question again."""
+    return set() if {_singular(word) for word in answer} <= asked else asked
 
 
 def _singular(word: str) -> str:

@@ -9,7 +9,7 @@ STOP = "\n"
 
 # Of other subjects than the built-in questions, and short in their answers.
 _EXAMPLES = (
-    ("What is the opposite of hot?", "Cold"),
+    ("Which colour does grass have?", "Green"),
     ("How many legs does a spider have?", "8"),
     ("In which month is Christmas Day?", "December"),
     ("Who flies an aeroplane?", "A pilot"),
