@@ -115,13 +115,18 @@ OutArray<uint8_t> nearest_codes_of(InArray<float, 2> values, Numbers scales, int
   return codes;
 }
 
-double squared_error_of(InArray<float, 2> values, InArray<uint8_t, 2> codes, Numbers scales,
-                        int64_t group, int bits, std::optional<Numbers> minimums, Levels levels) {
+nb::tuple squared_error_of(InArray<float, 2> values, InArray<uint8_t, 2> codes, Numbers scales,
+                           int64_t group, int bits, std::optional<Numbers> minimums,
+                           Levels levels) {
   const size_t rows = values.shape(0), cols = values.shape(1);
   require(codes.shape(0) == rows && codes.shape(1) == cols, "values and codes differ in shape");
   const CodedMatrix matrix = coded(rows, cols, group, bits, scales, minimums, levels);
-  nb::gil_scoped_release release;
-  return squared_error(matrix, values.data(), codes.data());
+  SquaredSums sums;
+  {
+    nb::gil_scoped_release release;
+    sums = squared_error(matrix, values.data(), codes.data());
+  }
+  return nb::make_tuple(sums.error, sums.values);
 }
 
 nb::tuple value_range(InArray<float, 2> values) {
@@ -164,8 +169,8 @@ FARTHING_BIND(quantization) {
   m.def("squared_error", &squared_error_of, "values"_a, "codes"_a, "scales"_a, "group"_a,
         nb::kw_only(), "bits"_a, "minimums"_a = nb::none(), "levels"_a = nb::none(),
         ComputeGuard(),
-        "Sum of squared differences between values and what their codes stand for in float32, in "
-        "double; arguments as for nearest_codes.");
+        "Sums in double of squared differences between values and what their codes stand for in "
+        "float32, and of squared values; arguments as for nearest_codes.");
   m.def("value_range", &value_range, "values"_a, ComputeGuard(),
         "The least and the largest of finite values.");
   m.def("level_sums", &level_sums, "values"_a, "scales"_a, "group"_a, "by_magnitude"_a,

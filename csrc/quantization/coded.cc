@@ -64,27 +64,29 @@ void nearest_codes(const CodedMatrix& m, const float* values, uint8_t* codes) {
   write_codes(m, Uniform{zero, top}, values, codes);
 }
 
-double squared_error(const CodedMatrix& m, const float* values, const uint8_t* codes) {
+SquaredSums squared_error(const CodedMatrix& m, const float* values, const uint8_t* codes) {
   const size_t group = m.group == kWholeMatrix ? m.cols : m.group;
   float levels[256] = {};
   for (int code = 0; code < 1 << m.bits; ++code)
     levels[code] = m.levels == nullptr ? whole_level(m, code) : m.levels[code];
-  double total = 0;
+  SquaredSums total{};
   for (size_t row = 0; row < m.rows; ++row) {
     const float* x = values + row * m.cols;
     const uint8_t* code = codes + row * m.cols;
-    double lanes[4] = {};
+    double errors[4] = {}, squares[4] = {};
     for (size_t column = 0; column < m.cols; column += group) {
       const float scale = m.scales[m.at(row, column)];
       const float minimum = m.minimums == nullptr ? 0.0f : m.minimums[m.at(row, column)];
       const size_t end = std::min(column + group, m.cols);
       for (size_t i = column; i < end; ++i) {
         const float served = scale * levels[code[i]] + minimum;
-        const double e = static_cast<double>(x[i]) - static_cast<double>(served);
-        lanes[i % 4] += e * e;
+        const double value = x[i], e = value - static_cast<double>(served);
+        errors[i % 4] += e * e;
+        squares[i % 4] += value * value;
       }
     }
-    total += (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    total.error += (errors[0] + errors[1]) + (errors[2] + errors[3]);
+    total.values += (squares[0] + squares[1]) + (squares[2] + squares[3]);
   }
   return total;
 }

@@ -61,9 +61,13 @@ struct CodedMatrix {
 // The nearest codes of values (rows, cols); where a scale is 0, those of level (or code) 0.
 void nearest_codes(const CodedMatrix& matrix, const float* values, uint8_t* codes);
 
-// Sum of squared differences between values and what their codes stand for, which is rounded to
-// float32 as in serving: column after column in double, the rows' sums added in ascending order.
-double squared_error(const CodedMatrix& matrix, const float* values, const uint8_t* codes);
+// Sums of squared differences between values and what their codes stand for, which is rounded to
+// float32 as in serving, and of squared values: of a row in double, column i in lane i % 4, the rows'
+// sums added in ascending order.
+struct SquaredSums {
+  double error, values;
+};
+SquaredSums squared_error(const CodedMatrix& matrix, const float* values, const uint8_t* codes);
 
 // The least and the largest of finite values.
 struct Range {

@@ -285,9 +285,9 @@ def nearest_codes(values: Annotated[NDArray[numpy.float32], dict(shape=(None, No
     The codes (n, cols) nearest to finite values (n, cols) for scales and minimums (n, groups), or (1, 1) with group 0; levels: 16 ascending ones instead of whole numbers.
     """
 
-def squared_error(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, *, bits: int, minimums: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, levels: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> float:
+def squared_error(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], group: int, *, bits: int, minimums: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, levels: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> tuple:
     """
-    Sum of squared differences between values and what their codes stand for in float32, in double; arguments as for nearest_codes.
+    Sums in double of squared differences between values and what their codes stand for in float32, and of squared values; arguments as for nearest_codes.
     """
 
 def value_range(values: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> tuple:
