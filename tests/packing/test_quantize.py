@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,12 @@ import pytest
 import safetensors
 
 from farthing import LLM, SamplingParams
+from farthing.errors import InvalidParameterError
 from farthing.models.checkpoint import PackedTensor, open_checkpoint
+from farthing.models.checkpoint.checkpoint import LM_HEAD
+from farthing.models.checkpoint.packed_manifest import Calibration
 from farthing.models.registry import FAMILIES
+from farthing.packing import PackOptions, quantize_model
 from farthing.program.weights import NativeMatrix, load_weights
 from fuzz.corpus import write_gguf
 from support.moe_gguf import write_moe_gguf
@@ -213,6 +218,31 @@ def test_a_head_may_have_a_scheme_of_its_own(tmp_path: Path) -> None:
         schemes = {n: w.scheme for n, w in weights.items() if isinstance(w, NativeMatrix)}
         assert schemes.pop(last) == "w8g64"
         assert set(schemes.values()) == {"w4g64"}
+
+
+def test_single_matrices_may_have_schemes_of_their_own(tmp_path: Path) -> None:
+    source = make_tiny_model("qwen3-moe", tmp_path / "source")
+    up, router = "model.layers.1.self_attn.o_proj.weight", "model.layers.1.mlp.gate.weight"
+    schemes = {up: "w6g64", LM_HEAD: "keep"}
+    text = Calibration("mixed", "a text", "0" * 64)
+    options = PackOptions(
+        "w4g32", "absmax", "w8g32", num_threads=2, schemes=schemes, calibration=text
+    )
+    packed = quantize_model(source, tmp_path / "packed", options).path
+    manifest = open_checkpoint(packed, FAMILIES).manifest
+    assert manifest is not None
+    assert manifest.calibration == text
+    found = {name: entry.scheme for name, entry in manifest.matrices.items()}
+    assert found.pop(up) == "w6g64"
+    assert found.pop(LM_HEAD) == "f32"
+    routers = {name for name in found if name.endswith(".mlp.gate.weight")}
+    assert router in routers
+    assert {found.pop(name) for name in routers} == {"f32"}
+    assert set(found.values()) == {"q4_0"}
+    for name in (router, "model.norm.weight", "other.weight"):
+        with pytest.raises(InvalidParameterError, match=f"the model has no matrix '{name}' to be"):
+            quantize_model(source, tmp_path / "no", replace(options, schemes={name: "w4g32"}))
+    assert not (tmp_path / "no").exists()
 
 
 def test_the_files_are_safetensors_and_every_matrix_is_aligned(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from farthing.errors import InvalidParameterError, UnsupportedOperationError
 from farthing.models.checkpoint import Checkpoint, PackedTensor, TensorSource
@@ -81,12 +83,19 @@ def find_target(name: str) -> Scheme | None:
     return SCHEMES[SCHEME_ALIASES.get(name, name)]
 
 
-def plan(checkpoint: Checkpoint, program: Program, scheme: str, head_scheme: str | None) -> Plan:
+def plan(
+    checkpoint: Checkpoint,
+    program: Program,
+    scheme: str,
+    head_scheme: str | None,
+    schemes: Mapping[str, str] = MappingProxyType({}),
+) -> Plan:
     """Where the weights of ``program`` come from and what they become.
 
-    ``head_scheme`` is for the output matrix, and with it for an embedding that is one with it.
-    Routers of experts are decided in floats and stay what they are, or become float32. Raises
-    :class:`InvalidParameterError` for a scheme that weights cannot be packed in, and
+    ``head_scheme`` is for the output matrix, and with it for an embedding that is one with it;
+    ``schemes``, of single matrices by name, go before both. Routers of experts are decided in
+    floats and stay what they are, or become float32. Raises :class:`InvalidParameterError` for a
+    scheme that weights cannot be packed in or one for what is no matrix, and
     :class:`UnsupportedOperationError` for a model that is packed already.
     """
     body = find_target(scheme)
@@ -94,13 +103,18 @@ def plan(checkpoint: Checkpoint, program: Program, scheme: str, head_scheme: str
     matrices: list[Placement] = []
     vectors: list[tuple[str, TensorSource]] = []
     routers = program.routers
+    targets = {name: find_target(target) for name, target in schemes.items()}
+    known = {slot.name for slot in program.weights if len(slot.shape) == 2} - routers
+    for name in targets:
+        if name not in known:
+            raise InvalidParameterError(f"the model has no matrix {name!r} to be given a scheme")
     last = EMBEDDING if checkpoint.config.tie_word_embeddings else LM_HEAD
     for slot in program.weights:
         source = _source(checkpoint, slot.name)
         if len(slot.shape) == 1:
             vectors.append((slot.name, source))
             continue
-        target = head if slot.name == last else body
+        target = targets.get(slot.name, head if slot.name == last else body)
         if target is None or slot.name in routers:
             target = SCHEMES[served_scheme(source.dtype, router=slot.name in routers)]
         matrices.append(Placement(slot.name, source, target))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,8 @@ class PackOptions:
     force: bool = False  # a packed directory in the target's place is replaced
     num_threads: int | None = None  # None: one for each core this process may use
     shard_bytes: int = SHARD_BYTES
+    schemes: Mapping[str, str] = field(default_factory=dict)
+    """Of single matrices by name; they go before the others."""
     calibration: Calibration | None = None  # the text that schemes were chosen by, to be noted
 
 
@@ -97,7 +99,7 @@ def quantize_model(
         program = build_program(checkpoint.config)
     check_tensors(checkpoint, program.weights)
     check_target(target, [source, *_files(checkpoint)], force=options.force)
-    work = plan(checkpoint, program, options.scheme, options.head_scheme)
+    work = plan(checkpoint, program, options.scheme, options.head_scheme, options.schemes)
     told.plan(work)
     shards = plan_shards(*_pieces(work), options.shard_bytes)
     total = sum(piece.nbytes for shard in shards for piece in shard.pieces)
@@ -201,6 +203,7 @@ def _settings(checkpoint: Checkpoint, options: PackOptions) -> dict[str, object]
         "files": [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files],
         "scheme": options.scheme,
         "head_scheme": options.head_scheme,
+        "schemes": dict(options.schemes),
         "method": options.method,
         "shard_bytes": options.shard_bytes,
         "calibration": None if options.calibration is None else asdict(options.calibration),
