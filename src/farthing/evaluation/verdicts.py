@@ -22,6 +22,10 @@ def perplexity_verdict(log_ratio: Interval) -> str:
     if log_ratio.low <= 0 <= log_ratio.high:
         seen = math.expm1(smallest_mean_seen(log_ratio.standard_error))
         return _nothing_seen(percent(seen))
+    if log_ratio.value > math.log(10):
+        ratio = log_ratio.exponential()
+        times, low, high = map(_figures, (ratio.value, ratio.low, ratio.high))
+        return f"worse: perplexity {times} times as high ({low} to {high})"
     least, most = sorted(abs(math.expm1(end)) for end in (log_ratio.low, log_ratio.high))
     change = _share(abs(math.expm1(log_ratio.value)), least, most)
     if log_ratio.value > 0:
@@ -92,7 +96,7 @@ def _figures(value: float) -> str:
     if value == 0:
         return "0"
     decimals = 1 - math.floor(math.log10(float(f"{abs(value):.1e}")))
-    return f"{value:.{max(0, decimals)}f}"
+    return f"{round(value, decimals):,.{max(0, decimals)}f}"
 
 
 def _points(share: float, *, sign: bool = False) -> str:

@@ -40,8 +40,8 @@ class Interval:
 def block_length(n: int) -> int:
     """Neighbours that are drawn together: the cube root of ``n``, rounded up.
 
-    Of that order is what makes the error of an estimated variance least (Künsch 1989, section 3;
-    Hall, Horowitz and Jing 1995): 13 of 2,048 tokens, 21 of 8,192.
+    Of that order is what makes the error of an estimated variance least (Künsch 1989; Hall,
+    Horowitz and Jing 1995): 13 of 2,048 tokens, 21 of 8,192.
     """
     length = 1
     while length**3 < n:
@@ -65,7 +65,7 @@ def bootstrap_mean(
     Circular blocks (Politis and Romano 1992): a resample is made of runs of ``block`` values
     (:func:`block_length` of n if None) that begin anywhere and go on at the beginning behind the
     end; the last is cut so that n are drawn. Percentiles are taken a little farther out, by what
-    Student's quantile and the divisor add for so few blocks (Hesterberg 2015, section 5.3). The
+    Student's quantile and the divisor add for so few blocks (Hesterberg 2015). The
     standard error is that of the resampling itself, by its formula rather than from the draws.
 
     Raises ``ValueError`` for fewer than two values, and for a ``block`` that is not from 1 to n/2.
