@@ -84,8 +84,12 @@ def test_it_is_said_that_quantized_weights_lose_twice(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--scheme", "w4g48"), "weights cannot be packed in 'w4g48'; there are keep, w4g32"),
+        (("--scheme", "w4g48"), "weights cannot be packed in 'w4g48'; there are w4g64"),
         (("--head-scheme", "q4_k"), "weights cannot be packed in 'q4_k'"),
+        (
+            ("--scheme", "w8g64m"),
+            "packed in 'w8g64m': no kernel can serve w8g64m; w5g64m or w8g64 would do",
+        ),
         (("--out", "."), "exists and is no packed model"),
         (("--out", "no/where"), "no such folder to write where to"),
     ],
@@ -159,8 +163,8 @@ def test_ctrl_c_leaves_what_goes_on_and_says_where(
         "import sys, time\n"
         "from farthing.packing import folder\n"
         "append = folder.PartialFolder.append\n"
-        "def slow(self, data):\n"
-        "    append(self, data)\n"
+        "def slow(self, *tensor):\n"
+        "    append(self, *tensor)\n"
         "    print('.', flush=True)\n"
         "    time.sleep(0.05)\n"
         "folder.PartialFolder.append = slow\n"

@@ -6,6 +6,7 @@ import json
 import shutil
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from farthing.errors import FarthingError, InvalidParameterError, ModelFormatError
 from farthing.models.checkpoint import open_checkpoint
 from farthing.models.registry import FAMILIES
-from farthing.packing import Verified, verify_packed
+from farthing.packing import PackOptions, Verified, quantize_model, verify_packed
 from fuzz.corpus import write_gguf
 from support.packing import pack
 from support.tiny_models import make_tiny_model
@@ -109,25 +110,32 @@ def test_metadata_of_a_gguf_file_is_verified(tmp_path: Path) -> None:
         verify(packed)
 
 
-def test_checksums_of_a_resumed_run_are_those_of_one_that_was_not(
-    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("scheme", ["w4g64m", "w4tensor", "km4g64"])
+def test_a_resumed_run_writes_what_one_that_was_not_does(
+    scheme: str, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Checksums and learnt codebooks of what the first run wrote come from its journal."""
     from farthing.packing.folder import PartialFolder
 
     written = PartialFolder.append
 
-    def stop(self: PartialFolder, data: memoryview) -> None:
+    def stop(self: PartialFolder, *tensor: Any) -> None:
         if self.done == 5:
             raise KeyboardInterrupt
-        written(self, data)
+        written(self, *tensor)
 
     source, target = good.parent / "source", tmp_path / "packed"
+    whole = pack(source, tmp_path / "whole", scheme, shard_bytes=40_000)
     monkeypatch.setattr(PartialFolder, "append", stop)
     with pytest.raises(KeyboardInterrupt):
-        pack(source, target, "w4g64m", shard_bytes=40_000)
+        pack(source, target, scheme, shard_bytes=40_000)
     monkeypatch.undo()
-    pack(source, target, "w4g64m", shard_bytes=40_000)
-    assert (target / "farthing.json").read_text() == (good / "farthing.json").read_text()
+    again = PackOptions(scheme, "absmax", num_threads=2, shard_bytes=40_000)
+    assert quantize_model(source, target, again).resumed == 5
+    one, other = (
+        {path.name: path.read_bytes() for path in folder.iterdir()} for folder in (whole, target)
+    )
+    assert one == other
     verify(target)
 
 

@@ -39,7 +39,7 @@ def blocks(values: NDArray[np.float32], granularity: str) -> list[NDArray[np.flo
 
 
 def textbook(values: NDArray[np.float32], name: str, *, halves: bool) -> NDArray[np.float32]:
-    """By qmax = 2^(bits-1) - 1; scale = max|W| / qmax; q = clamp(round(W / scale)); W' = q scale."""
+    """With qmax = 2^(bits-1) - 1, scale = max|W| / qmax, q = clamp(round(W / scale)), q scale."""
     near = values.copy()
     qmax = 2 ** (int(name[1]) - 1) - 1
     for block in blocks(near, name[2:]):

@@ -1,7 +1,8 @@
 """The folder a packed model grows in, and its taking the place of the target when it is whole.
 
 ``NAME.partial`` stands beside the target and has ``settings.json`` (what is being made, of what),
-``journal`` (a line for each tensor written, with its checksum) and ``model/``, which becomes the
+``journal`` (a line for each tensor written: its codebook, if it has one of its own, and its
+checksum) and ``model/``, which becomes the
 target by a rename. A run that was killed leaves it; the next one for the same settings believes
 what the journal says and the bytes confirm, and goes on behind that.
 """
@@ -43,7 +44,7 @@ class PartialFolder:
         self._force = force
         self._model = folder / "model"
         self._journal = folder / "journal"
-        self._sums: list[str] = []  # of the tensors written
+        self._lines: list[str] = []  # of the journal, for the tensors written
         self._shards = shards
         self._places = [
             (shard, piece, offset)
@@ -64,14 +65,14 @@ class PartialFolder:
     def resume(self) -> None:
         """Counts the tensors that an earlier run has left whole, and writes headers anew."""
         self._model.mkdir(exist_ok=True)
-        sums = self._noted()
-        for line, (shard, piece, offset) in zip(sums, self._places, strict=False):
+        lines = self._noted()
+        for line, (shard, piece, offset) in zip(lines, self._places, strict=False):
             path = self._model / shard.file_name
-            if not _holds(path, offset, piece.nbytes, line):
+            if not _holds(path, offset, piece.nbytes, _checksum_in(line)):
                 break
             self.done += 1
-        self._sums = sums[: self.done]
-        self._journal.write_text("".join(f"{line}\n" for line in self._sums))
+        self._lines = lines[: self.done]
+        self._journal.write_text("".join(f"{line}\n" for line in self._lines))
         for shard in self._shards:
             _write_at(self._model / shard.file_name, 0, shard.header)
 
@@ -86,14 +87,15 @@ class PartialFolder:
                 f"{self._target}: needs {_mib(needed)} more on its disk, which has {_mib(free)}"
             )
 
-    def append(self, data: memoryview) -> None:
-        """Writes the next tensor."""
+    def append(self, data: memoryview, codebook: Sequence[int] | None = None) -> None:
+        """Writes the next tensor; ``codebook`` is remembered with it."""
         shard, piece, offset = self._places[self.done]
         assert len(data) == piece.nbytes, piece.name
         _write_at(self._model / shard.file_name, offset, data)
-        self._sums.append(checksum(data))
+        levels = "" if codebook is None else ",".join(map(str, codebook)) + " "
+        self._lines.append(levels + checksum(data))
         with self._journal.open("a") as journal:
-            journal.write(f"{self._sums[-1]}\n")
+            journal.write(f"{self._lines[-1]}\n")
         self.done += 1
 
     def add(self, name: str, text: str | bytes) -> None:
@@ -123,12 +125,25 @@ class PartialFolder:
     @property
     def checksums(self) -> dict[str, str]:
         """Those of the tensors written, by name."""
-        done = self._places[: self.done]
-        return {piece.name: s for (_, piece, _), s in zip(done, self._sums, strict=True)}
+        return {name: _checksum_in(line) for name, line in self._written()}
+
+    @property
+    def codebooks(self) -> dict[str, tuple[int, ...]]:
+        """Those that tensors written have of their own, by name."""
+        return {
+            name: tuple(map(int, line.partition(" ")[0].split(",")))
+            for name, line in self._written()
+            if " " in line
+        }
+
+    def _written(self) -> Iterator[tuple[str, str]]:
+        """Names and lines of the journal."""
+        for (_, piece, _), line in zip(self._places, self._lines, strict=False):
+            yield piece.name, line
 
     def _noted(self) -> list[str]:
         try:
-            return self._journal.read_text(errors="replace").split()
+            return self._journal.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return []
 
@@ -261,6 +276,10 @@ def _write_at(path: Path, offset: int, data: bytes | memoryview) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(fd)
+
+
+def _checksum_in(line: str) -> str:
+    return line.rpartition(" ")[2]
 
 
 def _holds(path: Path, offset: int, nbytes: int, expected: str) -> bool:

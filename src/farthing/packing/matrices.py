@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from farthing.errors import InvalidParameterError, ModelFormatError
+from farthing.models.checkpoint import TensorSource
 from farthing.packing.plan import Placement
 from farthing.program.native import FloatMode
 from farthing.program.weights import (
@@ -20,35 +22,74 @@ from farthing.program.weights import (
     pack_rows,
     pack_stored_rows,
 )
-from farthing.quantization.rounding import RoundingMethod, round_weights
+from farthing.quantization.carrier import carry
+from farthing.quantization.chunks import row_chunks
+from farthing.quantization.rounding import (
+    MatrixWide,
+    RoundingMethod,
+    fit_matrix,
+    has_matrix_wide,
+    round_rows,
+)
 
-_CHUNK_ELEMENTS = 1 << 20  # rounded at a time: a few MB of floats and codes
-_ROW_BLOCK = 16  # rows that the layout interleaves
+
+@dataclass(frozen=True, slots=True)
+class SourceChunks:
+    """A matrix of a checkpoint, decoded some rows at a time: ``quantization.chunks.Chunks``."""
+
+    source: TensorSource
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.float32]]:
+        chunks = row_chunks(self.source.rows, self.source.cols)
+        return (decode_rows(self.source, start, stop) for start, stop in chunks)
+
+    def whole(self) -> npt.NDArray[np.float32]:
+        """All of it."""
+        values = np.empty((self.source.rows, self.source.cols), np.float32)
+        chunks = row_chunks(*values.shape)
+        for (start, stop), chunk in zip(chunks, self, strict=True):
+            values[start:stop] = chunk
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What rows are packed into, and what they share."""
+
+    matrix: NativeMatrix
+    wide: MatrixWide
+    codebook: tuple[int, ...] | None  # of the matrix, not of its scheme
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """A matrix as it is written."""
+
+    data: memoryview
+    codebook: tuple[int, ...] | None  # 16 levels that are its own
 
 
 @dataclass(slots=True)
 class _Started:
-    matrix: NativeMatrix
+    target: Future[_Target]
     parts: list[Future[None]]
 
 
 def packed_matrices(
     placements: Iterable[Placement], method: RoundingMethod, threads: Executor, ahead: int
-) -> Iterator[NativeMatrix]:
+) -> Iterator[PackedMatrix]:
     """The matrices in their order, each complete; parts of at most ``ahead`` more are in work.
 
     Raises :class:`ModelFormatError` for a weight that is not finite or too large for the scheme.
     """
     started: deque[_Started] = deque()
     waiting = 0
-    for placement in placements:
-        matrix = new_matrix(placement.scheme.name, *placement.shape)
-        step = max(1, _CHUNK_ELEMENTS // matrix.cols // _ROW_BLOCK) * _ROW_BLOCK
+    for placement, target in _begun(placements, method, threads):
         parts = [
-            threads.submit(_pack, placement, matrix, start, min(start + step, matrix.rows), method)
-            for start in range(0, matrix.rows, step)
+            threads.submit(_pack, placement, target, start, stop, method)
+            for start, stop in row_chunks(*placement.shape)
         ]
-        started.append(_Started(matrix, parts))
+        started.append(_Started(target, parts))
         waiting += len(parts)
         while waiting > ahead:
             waiting -= len(started[0].parts)
@@ -57,16 +98,47 @@ def packed_matrices(
         yield _finish(started.popleft())
 
 
-def _finish(started: _Started) -> NativeMatrix:
+def _begun(
+    placements: Iterable[Placement], method: RoundingMethod, threads: Executor
+) -> Iterator[tuple[Placement, Future[_Target]]]:
+    """Each with its target, for which threads have been asked before the rows of the one before.
+
+    What waits for a target is thus never the only work there is.
+    """
+    before: tuple[Placement, Future[_Target]] | None = None
+    for placement in placements:
+        begun = placement, threads.submit(_begin, placement, method)
+        if before is not None:
+            yield before
+        before = begun
+    if before is not None:
+        yield before
+
+
+def _begin(placement: Placement, method: RoundingMethod) -> _Target:
+    scheme, wide = placement.scheme, MatrixWide()
+    if not placement.kept and has_matrix_wide(scheme):
+        with FloatMode(), _named(placement):
+            wide = fit_matrix(SourceChunks(placement.source), scheme, method)
+    levels = wide.codebook if placement.carrier.has_codebook else None
+    matrix = new_matrix(placement.carrier.name, *placement.shape, levels)
+    codebook = None if levels is None else tuple(int(level) for level in levels)
+    return _Target(matrix, wide, codebook)
+
+
+def _finish(started: _Started) -> PackedMatrix:
     for part in started.parts:
         part.result()
-    return started.matrix
+    target = started.target.result()
+    return PackedMatrix(target.matrix.packed_bytes().data, target.codebook)
 
 
 def _pack(
-    placement: Placement, matrix: NativeMatrix, start: int, stop: int, method: RoundingMethod
+    placement: Placement, begun: Future[_Target], start: int, stop: int, method: RoundingMethod
 ) -> None:
     source, scheme = placement.source, placement.scheme
+    target = begun.result()
+    matrix = target.matrix
     with FloatMode():
         if placement.kept:
             pack_stored_rows(matrix, source, start, stop)
@@ -77,12 +149,20 @@ def _pack(
             _refuse_overflow(placement, start, values, dense)
             matrix.pack(start, dense)
             return
-        try:
-            pack_rows(matrix, start, round_weights(values, scheme, method))
-        except InvalidParameterError as error:
-            raise ModelFormatError(
-                source.file, f"from row {start}: {error}", field=f"tensor {source.name}"
-            ) from None
+        with _named(placement, start):
+            pack_rows(matrix, start, carry(round_rows(values, scheme, method, target.wide)))
+
+
+@contextmanager
+def _named(placement: Placement, row: int = 0) -> Iterator[None]:
+    """Says of which tensor the weights cannot be rounded."""
+    try:
+        yield
+    except InvalidParameterError as error:
+        source = placement.source
+        raise ModelFormatError(
+            source.file, f"from row {row}: {error}", field=f"tensor {source.name}"
+        ) from None
 
 
 def _dense(values: npt.NDArray[np.float32], name: str) -> npt.NDArray[np.uint8]:

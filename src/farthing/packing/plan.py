@@ -18,6 +18,8 @@ from farthing.models.checkpoint.checkpoint import (
 from farthing.program.ops import Program
 from farthing.program.weights import served_scheme
 from farthing.quantization import SCHEME_ALIASES, SCHEMES, Scheme
+from farthing.quantization.carrier import can_serve, carrier_of
+from farthing.quantization.schemes import OWN_NAMES
 
 KEEP = "keep"
 """In the place of a scheme: the codes that the file has, or fp16 where no kernel serves them."""
@@ -25,7 +27,7 @@ KEEP = "keep"
 TARGETS = (
     KEEP,
     *SCHEME_ALIASES,
-    *(s.name for s in SCHEMES.values() if s.served and (s.coded or s.family == "dense")),
+    *(s.name for s in SCHEMES.values() if can_serve(s) and (s.coded or s.family == "dense")),
 )
 """What weights can be packed in."""
 
@@ -36,7 +38,12 @@ class Placement:
 
     name: str
     source: TensorSource
-    scheme: Scheme
+    scheme: Scheme  # its values
+
+    @property
+    def carrier(self) -> Scheme:
+        """The scheme whose layout it is packed in and served from."""
+        return carrier_of(self.scheme)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,6 +75,11 @@ class Plan:
             )
         )
 
+    @property
+    def carried(self) -> Mapping[str, str]:
+        """Schemes served in the layout of another, to that, in the order met."""
+        return {m.scheme.name: m.carrier.name for m in self.matrices if not m.scheme.served}
+
 
 def find_target(name: str) -> Scheme | None:
     """The scheme called ``name``, None for ``keep``.
@@ -76,11 +88,18 @@ def find_target(name: str) -> Scheme | None:
     """
     if name == KEEP:
         return None
-    if name not in TARGETS:
-        raise InvalidParameterError(
-            f"weights cannot be packed in {name!r}; there are {', '.join(TARGETS)}"
-        )
-    return SCHEMES[SCHEME_ALIASES.get(name, name)]
+    if name in TARGETS:
+        return SCHEMES[SCHEME_ALIASES.get(name, name)]
+    refused = f"weights cannot be packed in {name!r}"
+    if name in SCHEMES and SCHEMES[name].coded:
+        try:
+            carrier_of(SCHEMES[name])
+        except InvalidParameterError as error:
+            raise InvalidParameterError(f"{refused}: {error}") from None
+    others = [
+        s for s in TARGETS if s == KEEP or (s in SCHEMES and SCHEMES[s].gguf_type is not None)
+    ]
+    raise InvalidParameterError(f"{refused}; there are {OWN_NAMES}, {', '.join(others)}")
 
 
 def plan(

@@ -27,7 +27,7 @@ from farthing.models.registry import FAMILIES, build_program
 from farthing.packing.checksums import checksum
 from farthing.packing.description import description_files
 from farthing.packing.folder import PartialFolder, check_target, partial_folder
-from farthing.packing.matrices import packed_matrices
+from farthing.packing.matrices import PackedMatrix, packed_matrices
 from farthing.packing.plan import Plan, plan
 from farthing.packing.shards import INDEX, SHARD_BYTES, Piece, Shard, index_of, plan_shards
 from farthing.program.native import FloatMode
@@ -108,9 +108,9 @@ def quantize_model(
         told.folder(folder)
         resumed, done = folder.done, folder.done_bytes
         told.bytes(done, total)
-        for data in _tensors(work, resumed, options):
-            folder.append(data)
-            done += len(data)
+        for tensor in _tensors(work, resumed, options):
+            folder.append(tensor.data, tensor.codebook)
+            done += len(tensor.data)
             told.bytes(done, total)
         _describe(checkpoint, work, options, shards, folder)
         folder.finish()
@@ -122,20 +122,19 @@ def quantize_model(
 def _pieces(work: Plan) -> tuple[list[Piece], list[Piece]]:
     matrices = []
     for m in work.matrices:
-        shape = packed_shape(m.scheme.name, *m.shape)
+        shape = packed_shape(m.carrier.name, *m.shape)
         matrices.append(Piece(m.name, "U8", shape, shape[0] * shape[1]))
     vectors = [Piece(name, "F32", (v.cols,), 4 * v.cols) for name, v in work.vectors]
     return matrices, vectors
 
 
-def _tensors(work: Plan, skip: int, options: PackOptions) -> Iterator[memoryview]:
-    """Bytes of each tensor from the ``skip``-th on, in the order of the shards."""
+def _tensors(work: Plan, skip: int, options: PackOptions) -> Iterator[PackedMatrix]:
+    """Each tensor from the ``skip``-th on, in the order of the shards."""
     matrices = work.matrices[skip:]
     num_threads = options.num_threads or machine.default_threads()
     with ThreadPoolExecutor(num_threads) as threads:
         try:
-            for matrix in packed_matrices(matrices, options.method, threads, 2 * num_threads):
-                yield matrix.packed_bytes().data
+            yield from packed_matrices(matrices, options.method, threads, 2 * num_threads)
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
@@ -145,7 +144,7 @@ def _tensors(work: Plan, skip: int, options: PackOptions) -> Iterator[memoryview
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             raise vector.not_finite(0, int(bad[0]))
-        yield values.view(np.uint8).data
+        yield PackedMatrix(values.view(np.uint8).data, None)
 
 
 def _describe(
@@ -161,7 +160,16 @@ def _describe(
         files[INDEX] = index_of(shards).encode()
     for name, data in files.items():
         folder.add(name, data)
-    matrices = {m.name: PackedEntry(m.scheme.name, *m.shape) for m in work.matrices}
+    codebooks = folder.codebooks
+    matrices = {
+        m.name: PackedEntry(
+            m.carrier.name,
+            *m.shape,
+            codebook=codebooks.get(m.name),
+            carries=None if m.scheme.served else m.scheme.name,
+        )
+        for m in work.matrices
+    }
     rounded = any(m.scheme.scale_levels and not m.kept for m in work.matrices)
     manifest = Manifest(
         matrices=matrices,

@@ -149,9 +149,11 @@ def load_weights(
     return weights
 
 
-def new_matrix(scheme: str, rows: int, cols: int) -> NativeMatrix:
-    """A matrix of zeros, to be packed."""
-    return NativeMatrix(scheme, rows, cols)
+def new_matrix(
+    scheme: str, rows: int, cols: int, codebook: NDArray[np.int8] | None = None
+) -> NativeMatrix:
+    """A matrix of zeros, to be packed; ``codebook``: 16 levels that are not the scheme's."""
+    return NativeMatrix(scheme, rows, cols, codebook)
 
 
 def packed_shape(scheme: str, rows: int, cols: int) -> tuple[int, int]:

@@ -253,6 +253,11 @@ _ROWS = (
 SCHEMES = MappingProxyType({row.name: row for row in _ROWS})
 """Every scheme by name, in the table's order."""
 
+OWN_NAMES = (
+    "w4g64 (w2 to w8; tensor, row or g16 to g256; w4g64m with a minimum), nf4g64 and km4g64 alike"
+)
+"""How our own schemes are named, for messages."""
+
 SCHEMES_BY_GGUF_TYPE = MappingProxyType(
     {row.gguf_type: row for row in _ROWS if row.gguf_type is not None}
 )
@@ -262,12 +267,12 @@ SCHEMES_BY_GGUF_TYPE = MappingProxyType(
 def scheme(name: str) -> Scheme:
     """The row called ``name``, also by an alias.
 
-    Raises :class:`InvalidParameterError` naming those there are.
+    Raises :class:`InvalidParameterError` saying how those there are are named.
     """
     try:
         return SCHEMES[SCHEME_ALIASES.get(name, name)]
     except KeyError:
-        names = ", ".join((*SCHEMES, *SCHEME_ALIASES))
         raise InvalidParameterError(
-            f"no storage scheme is called {name!r}; there are {names}"
+            f"no storage scheme is called {name!r}; there are {OWN_NAMES}, and GGUF's "
+            + ", ".join(row.name for row in SCHEMES_BY_GGUF_TYPE.values())
         ) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NoReturn
@@ -18,6 +18,7 @@ from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.json_file import read_json_fields
 from farthing.program.numerics import NUMERICS_VERSION, fingerprint
 from farthing.quantization import SCHEMES
+from farthing.quantization.carrier import can_serve, carrier_of
 
 MANIFEST = "farthing.json"
 FORMAT = "farthing packed weights"
@@ -38,6 +39,7 @@ _METHODS = ("absmax", "mse", "weighted", "none")
 _TENSOR_SUMS, _FILE_SUMS = "tensor_crc32", "file_crc32"
 _SUM = re.compile(r"[0-9a-f]{8}")
 _CALIBRATION = "calibration"
+_CARRIED = "carried"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 SourceFormat = Literal["gguf", "huggingface"]
@@ -48,10 +50,11 @@ CalibrationUse = Literal["mixed"]
 class PackedEntry:
     """One matrix: its scheme, rows and columns, and a codebook that is not the scheme's."""
 
-    scheme: str
+    scheme: str  # of the bytes, what kernels compute with
     rows: int
     cols: int
     codebook: tuple[int, ...] | None = None
+    carries: str | None = None  # the scheme whose values those are; None: the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,9 @@ class Manifest:
         if self.calibration is not None:
             lines.append(_object(_CALIBRATION, asdict(self.calibration)))
         lines.append(_object("matrices", matrices))
+        carried = {n: entry.carries for n, entry in self.matrices.items() if entry.carries}
+        if carried:
+            lines.append(_object(_CARRIED, carried))
         if self.checksums is not None:
             lines.append(_object(_FILE_SUMS, self.checksums.files))
             lines.append(_object(_TENSOR_SUMS, self.checksums.tensors))
@@ -160,7 +166,7 @@ def read_manifest(path: Path) -> Manifest:
     source_format = fields.text("source_format")
     if source_format not in ("gguf", "huggingface"):
         fields.fail("source_format", f"is {source_format[:40]!r}; known: gguf, huggingface")
-    matrices = dict(_matrices(fields))
+    matrices = _with_carried(fields, dict(_matrices(fields)))
     return Manifest(
         matrices=MappingProxyType(matrices),
         method=method,
@@ -224,6 +230,26 @@ def _matrices(fields: Fields) -> list[tuple[str, PackedEntry]]:
     if not isinstance(listed, dict) or not listed:
         fields.fail("matrices", "must be an object, not empty")
     return [(name, _entry(fields, name, value)) for name, value in listed.items()]
+
+
+def _with_carried(fields: Fields, matrices: dict[str, PackedEntry]) -> dict[str, PackedEntry]:
+    """The matrices, those listed as carried with the scheme whose values they are."""
+    if _CARRIED not in fields:
+        return matrices
+    listed = fields.values[_CARRIED]
+    if not isinstance(listed, dict):
+        fields.fail(_CARRIED, "must be an object")
+    for name, value in listed.items():
+        row = SCHEMES.get(value) if isinstance(value, str) else None
+        if row is None or row.served or not can_serve(row):
+            fields.fail(f"{_CARRIED}.{name}", "is no scheme that another carries")
+        if name not in matrices:
+            fields.fail(f"{_CARRIED}.{name}", "is not listed under matrices")
+        scheme, right = matrices[name].scheme, carrier_of(row).name
+        if scheme != right:
+            fields.fail(f"{_CARRIED}.{name}", f"{value} is carried by {right}, not by {scheme}")
+        matrices[name] = replace(matrices[name], carries=value)
+    return matrices
 
 
 def _entry(fields: Fields, name: str, value: object) -> PackedEntry:

@@ -24,7 +24,8 @@ class PackedTensor:
     name: str
     reader: FileReader
     shape: tuple[int, int]
-    stored_dtype: str  # name of the scheme
+    stored_dtype: str  # name of the scheme whose values it has
+    dtype: str  # of the scheme of its bytes, which kernels compute with: the same or its carrier
     codebook: tuple[int, ...] | None  # 16 levels; None: the scheme's own, if it has one
     offset: int
     nbytes: int
@@ -33,11 +34,6 @@ class PackedTensor:
     def file(self) -> Path:
         """The file that holds the matrix."""
         return self.reader.path
-
-    @property
-    def dtype(self) -> str:
-        """The scheme that kernels compute with."""
-        return self.stored_dtype
 
     @property
     def rows(self) -> int:
