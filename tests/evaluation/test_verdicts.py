@@ -30,6 +30,14 @@ PERPLEXITY = [
         "worse: perplexity 16,000,000 times as high (14,000,000 to 17,000,000)",
     ),
     (
+        Interval(2000.0, 1900.0, 2100.0, 50.0),
+        "worse: perplexity more than 1,000,000,000 times as high",
+    ),
+    (
+        Interval(math.inf, math.nan, math.nan, math.nan),
+        "no verdict: a perplexity is not a finite number",
+    ),
+    (
         Interval(0.001, -0.0046, 0.0066, 0.00285),
         "no difference this test could see; it would have seen 0.80 %",
     ),

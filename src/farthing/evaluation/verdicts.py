@@ -14,14 +14,21 @@ from farthing.evaluation.statistics import (
     smallest_rate_seen,
 )
 
+_DESTROYED = 10**9
+"""How many times a perplexity has to be another for nobody to ask how many."""
+
 
 def perplexity_verdict(log_ratio: Interval) -> str:
     """Of the mean difference of log likelihoods a token, model less reference, and its interval."""
+    if not math.isfinite(log_ratio.value):
+        return "no verdict: a perplexity is not a finite number"
     if log_ratio.standard_error == 0 and log_ratio.value == 0:
         return "no difference at any token"
     if log_ratio.low <= 0 <= log_ratio.high:
         seen = math.expm1(smallest_mean_seen(log_ratio.standard_error))
         return _nothing_seen(percent(seen))
+    if log_ratio.low > math.log(_DESTROYED):
+        return f"worse: perplexity more than {_DESTROYED:,} times as high"
     if log_ratio.value > math.log(10):
         ratio = log_ratio.exponential()
         times, low, high = map(_figures, (ratio.value, ratio.low, ratio.high))

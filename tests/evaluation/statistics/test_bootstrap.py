@@ -72,6 +72,14 @@ def test_no_difference_anywhere_is_an_interval_without_width() -> None:
     assert bootstrap_mean(np.zeros(64)) == Interval(0.0, 0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_one_value_that_is_no_number_leaves_no_interval(value: float) -> None:
+    found = bootstrap_mean(np.array([1.0, value, 2.0, 3.0]))
+    assert not math.isfinite(found.value)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
 def test_blocks_grow_with_the_cube_root() -> None:
     assert [block_length(n) for n in (1, 8, 9, 2048, 8192, 10**6)] == [1, 2, 3, 13, 21, 100]
 
@@ -95,6 +103,7 @@ def test_units_and_ratios_carry_the_interval_along() -> None:
     np.testing.assert_allclose(
         [ratio.value, ratio.low, ratio.high, ratio.standard_error], [2, 1, 3, 0.5]
     )
+    assert Interval(800.0, 1.0, 900.0, 2.0).exponential().value == math.inf
     assert Interval(1.0, 0.5, 2.0, 0.25).times(4) == Interval(4.0, 2.0, 8.0, 1.0)
 
 

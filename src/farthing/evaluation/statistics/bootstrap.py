@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from farthing.evaluation.statistics.means import exponential
 from farthing.evaluation.statistics.quantiles import normal_cdf, student_quantile
 
 _PIECE = 1 << 20  # draws in memory at a time
@@ -33,8 +34,9 @@ class Interval:
 
     def exponential(self) -> Interval:
         """``exp`` of the interval; of its standard error to first order."""
-        value = math.exp(self.value)
-        return Interval(value, math.exp(self.low), math.exp(self.high), value * self.standard_error)
+        value = exponential(self.value)
+        low, high = exponential(self.low), exponential(self.high)
+        return Interval(value, low, high, value * self.standard_error)
 
 
 def block_length(n: int) -> int:
@@ -78,6 +80,8 @@ def bootstrap_mean(
         raise ValueError(f"block={block}: from 1 to {n // 2}, half of the values")
     blocks = -(-n // block)
     centre = float(values.mean())
+    if not math.isfinite(centre):
+        return Interval(centre, math.nan, math.nan, math.nan)
     # Sums are of deviations, whose rounding is that of the deviations.
     whole, last = _sums(values - centre, block), _sums(values - centre, n - (blocks - 1) * block)
     widening = math.sqrt(blocks / (blocks - 1))

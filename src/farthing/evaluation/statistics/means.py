@@ -9,6 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def exponential(value: float) -> float:
+    """``exp``, infinite where no float is large enough: of a model that was destroyed."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A number and its standard error; None where one observation says nothing of it."""
@@ -23,7 +31,7 @@ class Estimate:
 
     def exponential(self) -> Estimate:
         """``exp`` of the estimate, to first order in its error."""
-        value = math.exp(self.value)
+        value = exponential(self.value)
         error = self.standard_error
         return Estimate(value, None if error is None else value * error)
 
