@@ -53,6 +53,26 @@ def test_a_quantized_model_is_made_shown_and_run(
     assert texts[0] == texts[1]
 
 
+def test_a_scheme_without_kernels_is_served_and_shown_with_what_carries_it(
+    farthing: CommandLine, tiny_model: str, here: Path
+) -> None:
+    result = farthing("quantize", tiny_model, "-s", "w3tensor", "--method", "absmax", "-o", "mine")
+    assert result.returncode == 0, result.stderr
+    assert "No kernel has w3tensor: its values are kept and served as w4row\n" in result.stderr
+    facts = json.loads(farthing("show", "mine", "--json").stdout)
+    types = facts["tensor_types"]
+    assert set(types) == {"w3tensor", "f32"}
+    assert types["w3tensor"]["served_as"] == "w4row"
+    assert types["w3tensor"]["bits_per_weight"] > 4
+    tensors, parameters = (types["w3tensor"][key] for key in ("tensors", "parameters"))
+    assert types["w3tensor"]["storage_bits_per_weight"] == 3 + 16 * tensors / parameters
+    (line,) = (s for s in farthing("show", "mine").stdout.splitlines() if "w3tensor" in s)
+    assert line.split()[-1] == "w4row"
+    assert farthing("run", "mine", "a b c", "-n", "4").returncode == 0
+    told = farthing("quantize", tiny_model, "-s", "w3tensor", "-o", "again", "--json").stdout
+    assert json.loads(told)["carried"] == {"w3tensor": "w4row"}
+
+
 def test_json_says_what_was_written(farthing: CommandLine, tiny_model: str, here: Path) -> None:
     result = farthing(
         "quantize", tiny_model, "-s", "w8g64", "--method", "absmax", "-o", "mine", "--json"

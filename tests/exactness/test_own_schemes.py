@@ -21,6 +21,7 @@ from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
 from farthing.program.weights import NativeMatrix, NativeWeight, load_weights
 from farthing.quantization import scheme as find_scheme
+from farthing.quantization.carrier import carrier_of
 from farthing.quantization.rounding import round_weights
 from farthing.quantization.schemes import SCHEME_ALIASES, SCHEMES
 from support.native_runs import Logits, NativeModel, assert_same_bits
@@ -29,11 +30,16 @@ from support.rounded_inputs import rounding_inputs
 from support.tiny_models import KINDS, make_model
 from support.truth import assert_within_yardstick
 
-NAMES = tuple(
+SERVED = tuple(
     {gguf: own for own, gguf in SCHEME_ALIASES.items()}.get(name, name)
     for name, scheme in SCHEMES.items()
     if scheme.served and scheme.coded
 )
+CARRIED = {"w2g32m": "q4_1", "w3g16": "w5g16", "w4tensor": "w4row", "w4tensorm": "w4g128m",
+           "w4g256": "w4g128", "w5g64m": "q5_1", "w7row": "w8row", "w8tensor": "w8row",
+           "nf4row": "nf4g128", "km4g64": "nf4g64", "km4g16": "w8g16"}  # fmt: skip
+"""Of each kind that the layouts of others hold, and those."""
+NAMES = (*SERVED, *CARRIED)
 ODD = replace(
     KINDS["qwen2-tied"],
     num_layers=2,
@@ -60,7 +66,9 @@ def test_every_scheme_is_here() -> None:
         for codes, groups in families.items()
         for columns in groups.split()
     }
-    assert set(NAMES) == named | {"iq4_nl"}
+    assert set(SERVED) == named | {"iq4_nl"}
+    for name, carrier in CARRIED.items():
+        assert carrier_of(find_scheme(name)).name == carrier
     for cols in (ODD.hidden_size, ODD.intermediate_size, ODD.num_heads * ODD.head_dim):
         assert cols % 32
 
@@ -80,7 +88,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 def model(scheme: str, source: Path, tmp_path_factory: pytest.TempPathFactory) -> NativeModel:
     model = NativeModel(pack(source, tmp_path_factory.mktemp("packed") / "model", scheme))
     served = {w.scheme for w in model.weights.values() if isinstance(w, NativeMatrix)}
-    assert served == {find_scheme(scheme).name}
+    assert served == {carrier_of(find_scheme(scheme)).name}
     return model
 
 

@@ -20,6 +20,7 @@ from farthing.models.checkpoint.packed_manifest import Calibration
 from farthing.models.registry import FAMILIES
 from farthing.packing import PackOptions, quantize_model
 from farthing.program.weights import NativeMatrix, load_weights
+from farthing.quantization.rounding import ROUNDING_METHODS, RoundingMethod
 from fuzz.corpus import write_gguf
 from support.moe_gguf import write_moe_gguf
 from support.native_runs import NativeModel, assert_same_bits
@@ -44,14 +45,38 @@ def test_it_serves_what_rounding_in_memory_gives(kind: str, tmp_path: Path) -> N
 
 
 SCHEMES = ("w4g32", "w4g32m", "w4g128", "w4row", "w4g64m", "nf4g64", "iq4_nl", "w5g32", "w5g16",
-           "w6g64", "w8g32", "w8row", "q8_0")  # fmt: skip
+           "w6g64", "w8g32", "w8row", "q8_0", "w2g256m", "w3g64", "w4tensor", "w7row", "w8tensor",
+           "w4rowm", "nf4tensor", "nf4g16", "km4g64", "km4tensor", "km4g16")  # fmt: skip
 
 
+@pytest.mark.parametrize("method", ["absmax", "weighted"])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_kind_of_scheme_is_served_so(scheme: str, tmp_path: Path) -> None:
-    source = make_tiny_model("qwen2-tied", tmp_path / "source")
-    packed = pack(source, tmp_path / "packed", scheme)
-    assert_same_bits(logits(NativeModel(packed)), logits(RoundedInMemory(source, scheme)))
+def test_every_kind_of_scheme_is_served_so(
+    scheme: str, method: RoundingMethod, source: Path, tmp_path: Path
+) -> None:
+    packed = pack(source, tmp_path / "packed", scheme, method)
+    assert_same_bits(logits(NativeModel(packed)), logits(RoundedInMemory(source, scheme, method)))
+
+
+def test_a_matrix_of_many_chunks_has_what_all_of_them_share(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farthing.quantization.chunks._CHUNK_ELEMENTS", 2000)
+    for scheme in ("w4tensor", "w4tensorm", "km4g64", "km4tensor", "w4g64"):
+        for method in ROUNDING_METHODS:
+            packed = pack(source, tmp_path / "packed", scheme, method, force=True)
+            served = NativeModel(packed)
+            assert_same_bits(logits(served), logits(RoundedInMemory(source, scheme, method)))
+
+
+def test_a_learnt_codebook_is_in_the_manifest(source: Path, tmp_path: Path) -> None:
+    manifest = open_checkpoint(pack(source, tmp_path / "packed", "km4g64"), FAMILIES).manifest
+    assert manifest is not None
+    codebooks = {entry.codebook for entry in manifest.matrices.values()}
+    assert None not in codebooks
+    assert len(codebooks) == len(manifest.matrices), "each matrix has its own"
+    assert {entry.carries for entry in manifest.matrices.values()} == {"km4g64"}
+    assert {entry.scheme for entry in manifest.matrices.values()} == {"nf4g64"}
 
 
 def test_the_comparison_can_fail(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from farthing.models.checkpoint import TensorSource
 from farthing.packing import PackOptions, quantize_model
 from farthing.program.weights import NativeWeight, load_weights, pack_quantized
 from farthing.quantization import scheme as find_scheme
+from farthing.quantization.carrier import carry
 from farthing.quantization.rounding import RoundingMethod, round_weights
 from support.native_runs import NativeModel
 
@@ -43,5 +44,5 @@ class RoundedInMemory(NativeModel):
             assert isinstance(source, TensorSource)
             values = source.dequantize().reshape(source.shape)
             rounded = round_weights(values, find_scheme(scheme), method)
-            whole[name] = pack_quantized(rounded)
+            whole[name] = pack_quantized(carry(rounded))
         self.weights: dict[str, NativeWeight] = whole

@@ -26,10 +26,10 @@ def quantize(
             "--scheme",
             "-s",
             metavar="NAME",
-            help="How weights are stored: w4g64 is 4 bits in groups of 64 with one scale (w4, w5, "
-            "w6, w8; groups of 32, 64, 128 or a whole row, of 16 but for w4), w4g64m has a minimum "
-            "too, nf4g64 and iq4_nl have uneven levels; f16, bf16 and f32 are floats. keep packs "
-            "what the file has.",
+            help="How weights are stored. w4g64: 4 bits (w2 to w8), a scale for each group of 64 "
+            "(g16, g32, g64, g128, g256, row or tensor); w4g64m: a minimum too (w2m to w5m). "
+            "nf4g64, iq4_nl: uneven levels; km4g64: levels learnt for each matrix. f16, bf16, f32: "
+            "floats. keep: what the file has.",
         ),
     ] = "w4g64",
     method: Annotated[
@@ -105,6 +105,7 @@ def quantize(
                 "path": str(packed.path),
                 "scheme": scheme,
                 "head_scheme": head_scheme,
+                "carried": bar.carried,
                 "method": method,
                 "tensor_bytes": packed.nbytes,
                 "parameters": packed.parameters,
@@ -132,20 +133,24 @@ class PackingBar:
     """What is said while a model is packed: lines on stderr, and a bar on a terminal."""
 
     def __init__(self, target: Path) -> None:
+        self.carried: dict[str, str] = {}  # schemes, and what they are served as
         self._target = target
         self._partial: PartialFolder | None = None
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
     def plan(self, plan: Plan) -> None:
-        """Says that codes of the file are given up, if they are."""
+        """Says which codes of the file are given up, and which schemes others carry."""
         from farthing.cli.terminal import dim
 
+        self.carried = dict(plan.carried)
         if plan.requantized:
             dim(
                 f"The file's weights are quantized already ({', '.join(plan.requantized)}); they "
                 "are turned to floats first and lose a second time"
             )
+        for name, carrier in plan.carried.items():
+            dim(f"No kernel has {name}: its values are kept and served as {carrier}")
 
     def folder(self, partial: PartialFolder) -> None:
         """Says what an interrupted run has left."""

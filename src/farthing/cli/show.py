@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from farthing.models.adapter import AdaptedProgram
     from farthing.models.adapter import Adapter as LoraAdapter
     from farthing.models.checkpoint import Checkpoint
+    from farthing.models.checkpoint.checkpoint import AnyTensor
     from farthing.program.ops import Program
 
 
@@ -25,6 +26,7 @@ class TypeTotal:
     tensors: int = 0
     parameters: int = 0
     nbytes: int = 0
+    storage_bits: int = 0  # what the scheme itself takes
     served_as: str = ""
 
 
@@ -105,7 +107,18 @@ def totals_by_type(checkpoint: Checkpoint) -> dict[str, TypeTotal]:
         counted.add(tensor.name)
         total.parameters += tensor.rows * tensor.cols
         total.nbytes += tensor.nbytes
+        total.storage_bits += _storage_bits(tensor)
     return dict(sorted(totals.items(), key=lambda item: -item[1].nbytes))
+
+
+def _storage_bits(tensor: AnyTensor) -> int:
+    """Bits of codes, scales and a learnt codebook; what carries them may take more."""
+    from farthing.models.checkpoint import PackedTensor
+    from farthing.quantization import scheme
+
+    if not isinstance(tensor, PackedTensor):
+        return 8 * tensor.nbytes
+    return 8 * scheme(tensor.stored_dtype).matrix_bytes(*tensor.shape)
 
 
 def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -139,6 +152,7 @@ def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
                 "parameters": total.parameters,
                 "bytes": total.nbytes,
                 "bits_per_weight": 8 * total.nbytes / total.parameters,
+                "storage_bits_per_weight": total.storage_bits / total.parameters,
                 "served_as": total.served_as,
             }
             for name, total in types.items()
@@ -267,7 +281,7 @@ def _print(facts: dict[str, Any]) -> None:
     )
     types = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     types.add_column("Tensor type")
-    for heading in ("Tensors", "Parameters", "Bytes", "", "Bits a weight"):
+    for heading in ("Tensors", "Parameters", "Bytes", "", "Bits a weight", "Of the scheme"):
         types.add_column(heading, justify="right")
     types.add_column("Served as")
     for name, total in facts["tensor_types"].items():
@@ -278,6 +292,7 @@ def _print(facts: dict[str, Any]) -> None:
             f"{total['bytes']:,}",
             human_bytes(total["bytes"]),
             f"{total['bits_per_weight']:.2f}",
+            f"{total['storage_bits_per_weight']:.4g}",
             total["served_as"],
         )
     cache = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -57,9 +57,10 @@ def carry(tensor: QuantizedTensor) -> QuantizedTensor:
     codes, codebook = tensor.codes, None
     if carrier.has_codebook:
         codebook = tensor.codebook
-    else:
-        places = tensor.levels.astype(np.int16) + carrier.zero
-        codes = places.astype(np.uint8)[codes]
+    elif row.has_codebook:
+        codes = (tensor.levels.astype(np.int16) + carrier.zero).astype(np.uint8)[codes]
+    elif carrier.zero != row.zero:
+        codes = codes + np.uint8(carrier.zero - row.zero)
 
     def spread(numbers: npt.NDArray[np.float16]) -> npt.NDArray[np.float16]:
         """One a group, row or matrix to one a group of the carrier."""

@@ -130,6 +130,13 @@ MANIFESTS = {
     "control name": (calibration(name="a\x1b"), "calibration .*must have .* a name"),
     "sha": (calibration(sha256="0" * 63), "calibration .*must have .*64 hexadecimal digits"),
     "more": (calibration(more=1), "calibration .*must have .*64 hexadecimal digits"),
+    "carried": (set_to("carried", []), "carried .*must be an object"),
+    "carried what": (set_to("carried", {GATE: 3}), f"carried.{GATE} .*no scheme that another"),
+    "unknown": (set_to("carried", {GATE: "w3g65"}), f"carried.{GATE} .*no scheme that another"),
+    "served": (set_to("carried", {GATE: "w4g64"}), f"carried.{GATE} .*no scheme that another"),
+    "by none": (set_to("carried", {GATE: "w8g64m"}), f"carried.{GATE} .*no scheme that another"),
+    "by another": (set_to("carried", {GATE: "w3g64"}), "w3g64 is carried by w4g64, not by w4g64m"),
+    "whose": (set_to("carried", {"other": "w3g64"}), "carried.other .*not listed under matrices"),
     "absent": (matrix(["q4_0", 16, 64], "other.weight"), "tensor other.weight: is in no safet"),
     "unlisted": (lambda m: m["matrices"].pop(GATE), f"tensor {GATE} .*is neither a vector of F32"),
 }  # fmt: skip
@@ -238,6 +245,17 @@ def test_one_of_before_there_were_checksums_loads(packed: Path) -> None:
         del manifest["tensor_crc32"], manifest["file_crc32"]
 
     change_manifest(packed, forget)
+    load_model(packed, LoadOptions(num_threads=1, kv_cache_tokens=64))
+
+
+def test_a_scheme_in_the_layout_of_another_is_known(packed: Path) -> None:
+    """Bytes, offsets and the fingerprint are those of what carries it."""
+    change_manifest(packed, set_to("carried", {GATE: "w3g64m"}))
+    checkpoint = open_checkpoint(packed, FAMILIES)
+    tensor = checkpoint.tensors[GATE]
+    assert (tensor.stored_dtype, tensor.dtype) == ("w3g64m", "w4g64m")
+    assert checkpoint.manifest is not None
+    assert checkpoint.manifest.matrices[GATE] == PackedEntry("w4g64m", 176, 64, None, "w3g64m")
     load_model(packed, LoadOptions(num_threads=1, kv_cache_tokens=64))
 
 
