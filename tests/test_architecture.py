@@ -48,7 +48,15 @@ ALLOWED: dict[str, set[str]] = {
         "sampling",
         "tokenization",
     },
-    "evaluation": {"engine", "files", "models", "program", "texts", "tokenization"},
+    "evaluation": {
+        "engine",
+        "files",
+        "models",
+        "program",
+        "quantization",
+        "texts",
+        "tokenization",
+    },
     "bench": {"engine", "llm", "models", "program", "quantization", "sampling", "tokenization"},
     "cli": {
         "batch",

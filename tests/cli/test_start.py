@@ -13,8 +13,8 @@ from farthing.cli.main import app
 
 VERBS = (
     "serve",
-    *("run", "chat", "pull", "list", "show", "rm", "quantize", "batch", "evaluate", "doctor"),
-    "bench",
+    *("run", "chat", "pull", "list", "show", "rm", "quantize", "batch", "evaluate", "inspect"),
+    *("doctor", "bench"),
 )
 HEAVY = {
     "numpy",

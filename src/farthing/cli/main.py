@@ -13,6 +13,7 @@ from farthing.cli.chat import chat
 from farthing.cli.doctor.command import doctor
 from farthing.cli.errors import EXIT_BROKEN_PIPE, ErrorReportingGroup, flush_output, prepare_streams
 from farthing.cli.evaluate import evaluate
+from farthing.cli.inspect.command import inspect
 from farthing.cli.list import list_models
 from farthing.cli.pull import pull
 from farthing.cli.quantize import quantize
@@ -60,6 +61,7 @@ app.command("rm")(rm)
 app.command("quantize")(quantize)
 app.command("batch")(batch)
 app.command("evaluate")(evaluate)
+app.command("inspect")(inspect)
 app.command("doctor")(doctor)
 app.add_typer(bench, name="bench")
 

@@ -16,6 +16,7 @@ from farthing.models.checkpoint.checkpoint import AnyTensor
 from farthing.models.registry import build_program
 from farthing.program.native import FloatMode
 from farthing.program.weights import decode_rows
+from farthing.quantization import SCHEMES
 
 CHUNK_ELEMENTS = 1 << 20
 """Weights that are worked on at a time."""
@@ -78,6 +79,11 @@ class Matrices:
     def stored(self) -> dict[str, int]:
         """How many are stored in which scheme, most first."""
         return dict(Counter(matrix.source.stored_dtype for matrix in self.all).most_common())
+
+    @property
+    def dequantized(self) -> bool:
+        """Whether weights of some are what is left of others that were rounded before."""
+        return any(SCHEMES[matrix.source.stored_dtype].family != "dense" for matrix in self.all)
 
     def named(self, name: str) -> Matrix:
         """The matrix called ``name``, also by its :func:`short_name`.

@@ -53,7 +53,8 @@ def encode_prompt(checkpoint: Checkpoint, text: str, what: str) -> Prompt:
         raise InvalidParameterError(f"{what}: has {len(tokens)} token(s); at least 2 are needed")
     if len(tokens) > context:
         raise ContextLengthError(
-            f"{what}: has {len(tokens)} tokens, more than the model's context of {context}"
+            f"{what}: has {len(tokens)} tokens, more than the model's context of {context}; "
+            "give a shorter one"
         )
     spellings = (
         tokenizer.token_bytes(t) or (tokenizer.id_to_token(t) or "").encode() for t in tokens

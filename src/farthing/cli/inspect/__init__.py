@@ -1,0 +1,1 @@
+"""``farthing inspect``: what few bits do to a model's numbers."""

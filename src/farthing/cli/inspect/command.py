@@ -1,0 +1,141 @@
+"""``farthing inspect``: errors of a model's weights under each scheme, and its outliers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from farthing.cli.options import Json, ModelArgument, Threads
+
+if TYPE_CHECKING:
+    from farthing.evaluation.inspection.inspect import Part
+
+_PARTS = "errors,anatomy,outliers,levels"
+_SCHEMES = "w8tensor,w8row,w8g128,w4tensor,w4row,w4g128,nf4g64,w4g64"
+
+
+def inspect(
+    model: ModelArgument,
+    only: Annotated[
+        str,
+        typer.Option(
+            "--only",
+            metavar="PART,...",
+            help="errors: of every matrix under every scheme. anatomy: one matrix closely. "
+            "outliers: the largest dimensions of the residual stream by layer. levels: what INT8 "
+            "makes of them.",
+        ),
+    ] = _PARTS,
+    schemes: Annotated[
+        str,
+        typer.Option(
+            "--schemes",
+            metavar="NAME,...",
+            help="What weights are rounded to: w2 to w8, nf4 and km4 (levels learnt from each "
+            "matrix), each with tensor, row or g16 to g256 for what shares a scale, and m behind "
+            "for a minimum beside it: w4g64m.",
+        ),
+    ] = _SCHEMES,
+    method: Annotated[
+        Literal["absmax", "mse", "weighted"],
+        typer.Option("--method", help="How scales are chosen; as for quantize."),
+    ] = "absmax",
+    matrix: Annotated[
+        str | None,
+        typer.Option(
+            "--matrix",
+            metavar="NAME",
+            help="The matrix for the anatomy, such as layers.3.mlp.down_proj; by default the worst "
+            "under the scheme that has the fewest bits and one scale a matrix.",
+            show_default=False,
+        ),
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            "--prompt",
+            metavar="TEXT",
+            help="What the model reads for outliers and levels; by default some plain sentences.",
+            show_default=False,
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures",
+            metavar="DIR",
+            help="Draw what is found into this folder; needs matplotlib.",
+            show_default=False,
+        ),
+    ] = None,
+    figure_format: Annotated[
+        Literal["png", "svg"], typer.Option("--figure-format", help="Of the pictures.")
+    ] = "png",
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """Measure what few bits do to a model: to its weights, and to what flows through it.
+
+    Weights of a quantized file are its dequantized ones. Nothing is written but --figures.
+    """
+    from farthing import machine
+    from farthing.cli.download import fetch
+    from farthing.cli.inspect.progress import InspectionProgress
+    from farthing.cli.inspect.report import report
+    from farthing.cli.inspect.tables import print_inspection
+    from farthing.cli.terminal import dim, write_json
+    from farthing.evaluation.inspection.figures import check_drawing, draw
+    from farthing.evaluation.inspection.inspect import Settings, inspect
+    from farthing.evaluation.inspection.residuals import PROMPT
+    from farthing.evaluation.inspection.weight_errors import find_schemes
+    from farthing.program.weights import explain_bus_errors
+
+    settings = Settings(
+        parts=_parts(only),
+        schemes=_names(schemes),
+        method=method,
+        matrix=matrix,
+        prompt=PROMPT if prompt is None else prompt,
+        num_threads=threads,
+    )
+    find_schemes(settings.schemes)  # wrong ones are refused before anything is fetched
+    if figures is not None:
+        check_drawing("--figures")
+    machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
+    path = fetch(model)
+    explain_bus_errors(path)
+    progress = InspectionProgress(path.name)
+    try:
+        found = inspect(path, settings, progress)
+    finally:
+        progress.finish()
+    drawn = [] if figures is None else draw(found, figures, figure_format)
+    if json:
+        write_json(report(model, found, method, drawn))
+        return
+    print_inspection(model, found, method)
+    if drawn:
+        dim(f"{', '.join(file.name for file in drawn)} are in {figures}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The names in a list with commas."""
+    return tuple(name for part in text.split(",") if (name := part.strip()))
+
+
+def _parts(text: str) -> frozenset[Part]:
+    """Raises :class:`InvalidParameterError` naming the parts there are."""
+    from farthing.errors import InvalidParameterError
+    from farthing.evaluation.inspection.inspect import PARTS
+
+    names = _names(text)
+    for name in names:
+        if name not in PARTS:
+            raise InvalidParameterError(
+                f"--only: no part is called {name!r}; there are {', '.join(PARTS)}"
+            )
+    if not names:
+        raise InvalidParameterError(f"--only names no part; there are {', '.join(PARTS)}")
+    return frozenset(part for part in PARTS if part in names)

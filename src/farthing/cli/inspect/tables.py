@@ -1,0 +1,234 @@
+"""What ``farthing inspect`` shows people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from farthing.cli.terminal import console, human_bytes, human_count, print_facts
+from farthing.evaluation.inspection.anatomy import SIGMAS
+from farthing.evaluation.inspection.inspect import (
+    AnatomyFound,
+    Inspection,
+    LevelsFound,
+    OutliersFound,
+)
+from farthing.evaluation.inspection.levels import LEVELS, Levels
+from farthing.evaluation.inspection.matrices import Matrices, short_name
+from farthing.evaluation.inspection.outliers import (
+    TOP,
+    PointOutliers,
+    Reign,
+    largest_point,
+    reigns,
+)
+from farthing.evaluation.inspection.weight_errors import SchemeErrors
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_BAR = 40  # characters of the longest bar of a histogram
+_SHOWN = 24  # characters of a token's text
+
+
+def print_inspection(model: str, found: Inspection, method: str) -> None:
+    """Facts of the model, then a table for each part."""
+    print_facts({"Model": model, **_weight_facts(found.matrices), "Memory": _memory(found)})
+    out = console()
+    if found.errors is not None:
+        _print_errors(out, found.errors, method)
+    if found.anatomy is not None:
+        _print_anatomy(out, found.anatomy, method)
+    if found.outliers is not None:
+        _print_outliers(out, found.outliers)
+    if found.levels is not None:
+        _print_levels(out, found.levels)
+
+
+def _weight_facts(matrices: Matrices) -> dict[str, str]:
+    stored = ", ".join(f"{count} {scheme}" for scheme, count in matrices.stored().items())
+    count = human_count(sum(matrix.size for matrix in matrices.layers))
+    facts = {"Matrices": f"{len(matrices.layers)} of the layers, {count} weights"}
+    facts["Stored as"] = f"{stored}; embedding and head included"
+    if matrices.dequantized:
+        facts["Note"] = (
+            "the file is quantized: weights are its dequantized values, and errors those of "
+            "rounding them once more"
+        )
+    if matrices.routers:
+        facts["Left out"] = f"{matrices.routers} routers of experts, which are never rounded"
+    return facts
+
+
+def _memory(found: Inspection) -> str:
+    parts = []
+    if found.errors is not None or found.anatomy is not None:
+        parts.append(f"one matrix at a time, at most {human_bytes(found.matrices.largest_bytes)}")
+    if found.loaded_bytes:
+        parts.append(f"{human_bytes(found.loaded_bytes)} of weights while the prompt ran")
+    return "; then ".join(parts)
+
+
+def _table(first: str, *headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column(first, no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _print_errors(out: Console, schemes: Sequence[SchemeErrors], method: str) -> None:
+    out.print(f"\nError of rounding, ‖W − W'‖ / ‖W‖ of each of {len(schemes[0].errors)} matrices")
+    out.print(f"Scales by {method}; embedding and head are in no mean.", style="dim")
+    table = _table("Scheme", "Bits a weight", "Mean", "Median", "Worst")
+    table.add_column("Worst matrix", no_wrap=True)
+    for name in schemes[0].apart:
+        table.add_column(short_name(name), justify="right", no_wrap=True)
+    for each in schemes:
+        name, error = each.worst
+        table.add_row(
+            each.scheme,
+            f"{float(each.bits_per_weight):.4f}",
+            *(f"{value:.4f}" for value in (each.mean, each.median, error)),
+            short_name(name),
+            *(f"{value:.4f}" for value in each.apart.values()),
+        )
+    out.print(table)
+
+
+def _print_anatomy(out: Console, found: AnatomyFound, method: str) -> None:
+    anatomy = found.anatomy
+    rows, cols = anatomy.shape
+    why = "" if found.worst_of is None else f", the worst under {found.worst_of}"
+    out.print(f"\nAnatomy of {short_name(anatomy.matrix)}{why}")
+    row, column = anatomy.max_at
+    print_facts(
+        {
+            "Weights": f"{anatomy.weights:,} ({rows:,} x {cols:,})",
+            "Mean magnitude": f"{anatomy.mean_abs:.5g}",
+            "Standard deviation": f"{anatomy.std:.5g}",
+            "Largest magnitude": f"{anatomy.max_abs:.5g} at row {row:,}, column {column:,}",
+            "Largest / deviation": f"{anatomy.max_to_std:.1f}",
+            f"Beyond {SIGMAS} sigma": f"{anatomy.beyond:,} of {anatomy.weights:,} weights "
+            f"({anatomy.beyond / anatomy.weights:.4%})",
+        }
+    )
+    out.print(f"Scales by {method}; a step is the distance between two levels.", style="dim")
+    table = _table(
+        *("Scheme", "Scales", "Median step", "Least", "Largest"),
+        *("Levels used", "by one scale", "Became 0", "Error"),
+    )
+    for s in anatomy.steps:
+        table.add_row(
+            s.scheme,
+            f"{s.scales:,}",
+            *(f"{step:.3g}" for step in (s.median_step, s.least_step, s.largest_step)),
+            f"{s.used} of {s.levels}",
+            f"{s.used_by_scale:g}",
+            f"{s.zeros / anatomy.weights:.2%}",
+            f"{s.error:.4f}",
+        )
+    out.print(table)
+
+
+def _print_outliers(out: Console, found: OutliersFound) -> None:
+    prompt = found.prompt
+    out.print("\nOutlier features: largest magnitude of each dimension of the residual stream")
+    out.print(
+        f"Over {len(prompt.tokens)} tokens of a prompt: {_quoted(prompt.text, 60)}", style="dim"
+    )
+    table = _table("Layer", "Largest", "Median", "Ratio")
+    table.add_column(f"Top {TOP} dimensions", no_wrap=True)
+    table.add_column("Token of the largest", no_wrap=True)
+    table.add_column("Without token 0", justify="right", no_wrap=True)
+    for point in found.points:
+        everything = point.all_tokens
+        top = everything.top()
+        at = top[0].position
+        ratio = everything.maximum / everything.median if everything.median else 0.0
+        table.add_row(
+            _name(point.layer),
+            _magnitude(everything.maximum),
+            _magnitude(everything.median),
+            f"{ratio:,.0f}x",
+            "  ".join(f"{o.dimension}: {_magnitude(o.value)}" for o in top),
+            f"{at} {_quoted(prompt.spellings[at], _SHOWN)}",
+            _magnitude(point.after_first.maximum),
+        )
+    out.print(table)
+    longest = max(reigns(found.points), key=lambda reign: reign.layers)
+    out.print(_reign(longest, len(found.points) - 1))
+    _print_octaves(out, largest_point(found.points))
+
+
+def _reign(reign: Reign, layers: int) -> str:
+    span = f"from layer {reign.first_layer} to layer {reign.last_layer}"
+    if reign.layers == 1:
+        span = f"behind layer {reign.first_layer}"
+    return f"Dimension {reign.dimension} is the largest {span}: {reign.layers} of {layers} layers."
+
+
+def _print_octaves(out: Console, point: PointOutliers) -> None:
+    octaves = point.all_tokens.octaves()
+    count = len(point.all_tokens.values)
+    out.print(f"\nHistogram of the {count:,} maxima in octaves, {_where(point.layer)}")
+    most = max(octaves.values(), default=1)
+    table = _table("From", "To", "Dimensions")
+    table.add_column("")
+    for exponent, dimensions in octaves.items():
+        bar = "█" * max(round(_BAR * dimensions / most), min(dimensions, 1))
+        table.add_row(
+            f"{2.0**exponent:,g}", f"{2.0 ** (exponent + 1):,g}", f"{dimensions:,}", Text(bar)
+        )
+    out.print(table)
+
+
+def _print_levels(out: Console, found: LevelsFound) -> None:
+    both = found.all_tokens
+    apart = ", ".join(map(str, both.dimensions))
+    out.print(f"\nLevels used: the residual stream {_where(found.layer)} in INT8, with one scale")
+    table = _table(
+        *("Dimensions", "Largest", "Scale", "Levels used"),
+        *("Dimensions on one level", "all zero", "Values that became 0"),
+    )
+    table.add_row("all", *_levels(both.whole))
+    table.add_row(f"without {apart}", *_levels(both.rest))
+    out.print(table)
+    if both.ratio is not None:
+        count = len(both.dimensions)
+        out.print(f"Without {count} dimensions the scale is {both.ratio:.1f} times smaller.")
+
+
+def _levels(levels: Levels) -> tuple[str, ...]:
+    dimensions = len(levels.per_dimension)
+    return (
+        _magnitude(levels.maximum),
+        f"{levels.scale:.4f}",
+        f"{levels.used} of {LEVELS}",
+        f"{levels.on_one_level:,} of {dimensions:,}",
+        f"{levels.all_zero:,}",
+        f"{levels.zero_share:.1%}",
+    )
+
+
+def _magnitude(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _name(layer: int | None) -> str:
+    return "embeddings" if layer is None else str(layer)
+
+
+def _where(layer: int | None) -> str:
+    return "of the embeddings" if layer is None else f"behind layer {layer}"
+
+
+def _quoted(text: str, longest: int) -> str:
+    """``text`` between quotes, short, in one line, and with nothing a terminal obeys."""
+    if len(text) > longest:
+        text = text[: longest - 1] + "…"
+    return f"“{''.join(c if c.isprintable() else ascii(c)[1:-1] for c in text)}”"
