@@ -23,7 +23,7 @@ _DTYPES = ("float16", "float32", "float64", "int8", "uint8", "uint16", "int32", 
 _TEXTS = {
     "isa": "scalar",
     "scheme": "q4_0",
-    "kv_type": "f16",
+    "dtype": "fp16",
     "activation": "silu",
     "method": "absmax",
 }
@@ -84,7 +84,7 @@ def _instances() -> dict[str, Callable[[], object]]:
         "ThreadPool": lambda: _native.ThreadPool(1, 1),
         "KvPool": lambda: _native.KvPool("fp16", 1, 1, 16, 4),
         "RowSampler": lambda: _native.RowSampler(None),
-        "TestPool": lambda: _native.TestPool("scalar", "f16", 1, 1, 16, np.zeros(4096, np.uint8)),
+        "TestPool": lambda: _native.TestPool("scalar", "fp16", 1, 1, 16, np.zeros(4096, np.uint8)),
         "SentencePieceBpe": lambda: _native.SentencePieceBpe.__new__(_native.SentencePieceBpe),
     }
 

@@ -75,13 +75,13 @@ def test_columns_that_cannot_be_filled_up_are_refused() -> None:
 def test_a_pool_whose_blocks_no_memory_holds_is_refused() -> None:
     # 2 * 4 bytes * 16 tokens * 2^30 * 2^24 * 2^3: none, counted in 64 bits.
     with pytest.raises(MemoryError):
-        _native.TestPool("scalar", "f32", 1 << 24, 8, 1 << 30, bytes_of(64))
+        _native.TestPool("scalar", "fp32", 1 << 24, 8, 1 << 30, bytes_of(64))
     with pytest.raises(MemoryError):
         _native.KvPool("fp32", 1 << 24, 8, 1 << 30, 1)
 
 
 def attend(**changed: Any) -> npt.NDArray[np.float32]:
-    pool = _native.TestPool("scalar", "f32", 1, 1, 16, bytes_of(4096))
+    pool = _native.TestPool("scalar", "fp32", 1, 1, 16, bytes_of(4096))
     arguments: dict[str, Any] = {
         "layer": 0,
         "block_table": np.zeros(1, np.int32),

@@ -3,6 +3,7 @@
 #include "bindings/isa_argument.h"
 #include "bindings/numpy_arrays.h"
 #include "bindings/registry.h"
+#include "core/kv_pool.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -18,19 +19,6 @@ namespace nb = nanobind;
 using namespace farthing;
 
 namespace {
-
-KvLayout layout_of(const std::string& kv_type, int32_t layers, int32_t kv_heads, int32_t head_dim) {
-  require(kv_type == "f16" || kv_type == "f32" || kv_type == "i8",
-          "kv_type must be f16, f32 or i8");
-  require(layers > 0 && kv_heads > 0 && head_dim > 0 && head_dim % 16 == 0,
-          "head_dim must be a multiple of 16, counts positive");
-  const KvType type =
-      kv_type == "f16" ? KvType::f16 : (kv_type == "f32" ? KvType::f32 : KvType::i8);
-  const KvLayout layout{type, layers, kv_heads, head_dim};
-  (void)checked_product({layout.head_bytes(), static_cast<size_t>(layers),
-                         static_cast<size_t>(kv_heads)});  // as block_bytes(), which trusts them
-  return layout;
-}
 
 // Workspace that shows misuse: NaN before the first call, and a margin that must stay as it is.
 class Scratch {
@@ -58,10 +46,10 @@ class Scratch {
 // A KV pool in a NumPy uint8 buffer, with the kernels of one instruction set.
 class TestPool {
  public:
-  TestPool(const std::string& isa, const std::string& kv_type, int32_t layers, int32_t kv_heads,
+  TestPool(const std::string& isa, const std::string& dtype, int32_t layers, int32_t kv_heads,
            int32_t head_dim, InOutArray<uint8_t, 1> bytes)
       : kernels_(attention_kernels(isa_argument(isa))),
-        layout_(layout_of(kv_type, layers, kv_heads, head_dim)),
+        layout_(kv_layout(dtype, layers, kv_heads, head_dim)),
         bytes_(std::move(bytes)),
         blocks_(static_cast<int64_t>(bytes_.shape(0) / layout_.block_bytes())) {}
 
@@ -209,7 +197,7 @@ FARTHING_BIND(attention) {
   nb::class_<TestPool>(m, "TestPool", "The attention kernels over a KV pool held in NumPy bytes.")
       .def(nb::init<const std::string&, const std::string&, int32_t, int32_t, int32_t,
                     InOutArray<uint8_t, 1>>(),
-           nb::arg("isa"), nb::arg("kv_type"), nb::arg("layers"), nb::arg("kv_heads"),
+           nb::arg("isa"), nb::arg("dtype"), nb::arg("layers"), nb::arg("kv_heads"),
            nb::arg("head_dim"), nb::arg("pool"))
       .def_prop_ro("blocks", &TestPool::blocks)
       .def("store", &TestPool::store, nb::arg("layer"), nb::arg("block"), nb::arg("slot"),

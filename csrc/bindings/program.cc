@@ -59,13 +59,6 @@ HeadStage::Kind head_kind(const std::string& name) {
   throw std::invalid_argument("head op '" + name + "' must be scale or softcap");
 }
 
-KvType kv_type(const std::string& name) {
-  if (name == "fp16") return KvType::f16;
-  if (name == "fp32") return KvType::f32;
-  if (name == "int8") return KvType::i8;
-  throw std::invalid_argument("dtype='" + name + "' must be fp16, fp32 or int8");
-}
-
 void require(bool good, const char* name, int64_t value, const std::string& right) {
   if (!good)
     throw std::invalid_argument(std::string(name) + " has " + std::to_string(value) + ", must be " +
@@ -203,7 +196,7 @@ FARTHING_BIND(program) {
       .def("__init__",
            [](KvPool* self, const std::string& dtype, int32_t num_layers, int32_t num_kv_heads,
               int32_t head_dim, int64_t num_blocks) {
-             new (self) KvPool(kv_type(dtype), num_layers, num_kv_heads, head_dim, num_blocks);
+             new (self) KvPool(kv_layout(dtype, num_layers, num_kv_heads, head_dim), num_blocks);
            },
            nb::arg("dtype"), nb::arg("num_layers"), nb::arg("num_kv_heads"), nb::arg("head_dim"),
            nb::arg("num_blocks"))

@@ -6,7 +6,8 @@
 //
 //   Lanes     load, load_first, store, store_first, broadcast, + - * /, fma, maximum, sum, largest,
 //             sum_of_rows, largest_of_rows; load also of Half and int8; store of Half rounds to
-//             nearest even, beyond the range to infinity
+//             nearest even, beyond the range to infinity; load_nibbles, load_nibble_pairs of codes
+//             of 4 bits, as the values and keys of core/kv_layout.h lie
 //   IntLanes  load_ints, store_ints, store_bytes (of values in -128..127), broadcast_int, iota, + - & | ^, shifts, multiply_wide, as_int, as_float,
 //             round_to_int, to_float
 //   Mask      less, not_less, equal, unordered, first_lanes, |, and_not, select, keep, mask_bits,

@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <cstring>
+
 namespace farthing::FARTHING_ISA {
 
 struct Lanes {
@@ -42,6 +44,26 @@ FARTHING_INLINE Lanes load(const int8_t* p) {
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
   };
   return {eight(p), eight(p + 8)};
+}
+FARTHING_INLINE Lanes load_nibbles(const uint8_t* p) {
+  int64_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  const __m256i words = _mm256_set1_epi64x(bits);
+  const auto eight = [&](__m256i to_the_top) {
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sllv_epi32(words, to_the_top), 28));
+  };
+  return {eight(_mm256_setr_epi32(28, 28, 24, 24, 20, 20, 16, 16)),
+          eight(_mm256_setr_epi32(12, 12, 8, 8, 4, 4, 0, 0))};
+}
+FARTHING_INLINE void load_nibble_pairs(const uint8_t* p, Lanes& low, Lanes& high) {
+  const auto eight = [](const uint8_t* from, __m256& first, __m256& second) {
+    const __m256i bytes =
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+    first = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(bytes, 28), 28));
+    second = _mm256_cvtepi32_ps(_mm256_srai_epi32(bytes, 4));
+  };
+  eight(p, low.low, high.low);
+  eight(p + 8, low.high, high.high);
 }
 FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
   const Mask m = first_lanes(count);

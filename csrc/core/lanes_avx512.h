@@ -8,6 +8,8 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
+#include <cstring>
+
 namespace farthing::FARTHING_ISA {
 
 struct Lanes {
@@ -39,6 +41,25 @@ FARTHING_INLINE Lanes load(const Half* p) {
 FARTHING_INLINE Lanes load(const int8_t* p) {
   return {_mm512_cvtepi32_ps(
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+// Of the low four bits of each lane.
+FARTHING_INLINE Lanes from_nibbles(__m512i x) {
+  return {_mm512_permutexvar_ps(x, _mm512_setr_ps(0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f, 7.0f,
+                                                  -8.0f, -7.0f, -6.0f, -5.0f, -4.0f, -3.0f, -2.0f,
+                                                  -1.0f))};
+}
+FARTHING_INLINE Lanes load_nibbles(const uint8_t* p) {
+  int64_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return from_nibbles(_mm512_srlv_epi32(
+      _mm512_set1_epi64(bits),
+      _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28)));
+}
+FARTHING_INLINE void load_nibble_pairs(const uint8_t* p, Lanes& low, Lanes& high) {
+  const __m512i bytes =
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  low = from_nibbles(bytes);
+  high = from_nibbles(_mm512_srli_epi32(bytes, 4));
 }
 FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
   return {_mm512_maskz_loadu_ps(first_lanes(count).v, p)};

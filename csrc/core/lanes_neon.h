@@ -53,12 +53,29 @@ FARTHING_INLINE Lanes load(const Half* p) {
       vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p) + 4 * i)));
   return r;
 }
-FARTHING_INLINE Lanes load(const int8_t* p) {
-  const int8x16_t bytes = vld1q_s8(p);
+FARTHING_INLINE Lanes from_bytes(int8x16_t bytes) {
   const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
   const auto four = [](int16x4_t x) { return vcvtq_f32_s32(vmovl_s16(x)); };
   return {{four(vget_low_s16(low)), four(vget_high_s16(low)), four(vget_low_s16(high)),
            four(vget_high_s16(high))}};
+}
+FARTHING_INLINE Lanes load(const int8_t* p) { return from_bytes(vld1q_s8(p)); }
+FARTHING_INLINE Lanes load_nibbles(const uint8_t* p) {
+  alignas(16) static constexpr int32_t kToTheTop[16] = {28, 28, 24, 24, 20, 20, 16, 16,
+                                                        12, 12, 8,  8,  4,  4,  0,  0};
+  const uint8x8_t bits = vld1_u8(p);
+  const uint32x4_t words = vreinterpretq_u32_u8(vcombine_u8(bits, bits));
+  Lanes r;
+  FARTHING_EACH_QUARTER {
+    const uint32x4_t top = vshlq_u32(words, vld1q_s32(kToTheTop + 4 * i));
+    r.v[i] = vcvtq_f32_s32(vshrq_n_s32(vreinterpretq_s32_u32(top), 28));
+  }
+  return r;
+}
+FARTHING_INLINE void load_nibble_pairs(const uint8_t* p, Lanes& low, Lanes& high) {
+  const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(p));
+  low = from_bytes(vshrq_n_s8(vshlq_n_s8(bytes, 4), 4));
+  high = from_bytes(vshrq_n_s8(bytes, 4));
 }
 FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
   alignas(16) float all[16] = {};

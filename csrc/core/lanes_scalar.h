@@ -56,6 +56,18 @@ FARTHING_INLINE Lanes load(const int8_t* p) {
   FARTHING_EACH_LANE r.v[i] = static_cast<float>(p[i]);
   return r;
 }
+FARTHING_INLINE float from_nibble(int bits) { return static_cast<float>(((bits & 15) ^ 8) - 8); }
+FARTHING_INLINE Lanes load_nibbles(const uint8_t* p) {
+  Lanes r;
+  FARTHING_EACH_LANE r.v[i] = from_nibble(p[4 * (i & 1) + (i >> 2)] >> (i & 2) * 2);
+  return r;
+}
+FARTHING_INLINE void load_nibble_pairs(const uint8_t* p, Lanes& low, Lanes& high) {
+  FARTHING_EACH_LANE {
+    low.v[i] = from_nibble(p[i]);
+    high.v[i] = from_nibble(p[i] >> 4);
+  }
+}
 FARTHING_INLINE Lanes load_first(const float* p, int32_t count) {
   Lanes r;
   FARTHING_EACH_LANE r.v[i] = i < count ? p[i] : 0.0f;

@@ -69,39 +69,4 @@ struct Activations {
   FARTHING_INLINE int32_t sums_per_row() const { return padded_cols(cols, group) / kSumRun; }
 };
 
-// i8: codes in -127..127 with a float32 scale for each token and kv head, of K and of V.
-enum class KvType : int32_t { f16, f32, i8 };
-
-// One KV block holds kBlockTokens tokens of every layer. Inside:
-//   for layer, for kv head:  K transposed [head_dim][kBlockTokens], then V [kBlockTokens][head_dim],
-//   then, for i8, the kBlockTokens scales of K and those of V.
-// Every part starts at a multiple of 64 bytes, since head_dim is one of 16.
-struct KvLayout {
-  KvType type;
-  int32_t num_layers;
-  int32_t num_kv_heads;
-  int32_t head_dim;
-
-  FARTHING_INLINE size_t element_bytes() const {
-    return type == KvType::f32 ? 4 : (type == KvType::f16 ? 2 : 1);
-  }
-  FARTHING_INLINE size_t plane_bytes() const {
-    return element_bytes() * kBlockTokens * static_cast<size_t>(head_dim);
-  }
-  FARTHING_INLINE size_t scales_bytes() const {  // of a plane
-    return type == KvType::i8 ? kBlockTokens * sizeof(float) : 0;
-  }
-  // K, V and their scales of one block, layer and head.
-  FARTHING_INLINE size_t head_bytes() const { return 2 * (plane_bytes() + scales_bytes()); }
-  FARTHING_INLINE size_t block_bytes() const {
-    return head_bytes() * static_cast<size_t>(num_layers) * static_cast<size_t>(num_kv_heads);
-  }
-  // Offset of K of (block, layer, head) in the pool; V follows at + plane_bytes(), the scales of K
-  // at + 2 * plane_bytes(), those of V at + scales_bytes() from there.
-  FARTHING_INLINE size_t offset(int64_t block, int32_t layer, int32_t head) const {
-    return static_cast<size_t>(block) * block_bytes() +
-           head_bytes() * (static_cast<size_t>(layer) * num_kv_heads + static_cast<size_t>(head));
-  }
-};
-
 }  // namespace farthing

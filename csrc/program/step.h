@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/kv_layout.h"
 #include "core/types.h"
 
 namespace farthing {

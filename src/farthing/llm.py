@@ -35,7 +35,8 @@ from farthing.llm_arguments import (
     token_ids,
 )
 from farthing.models.adapter import open_adapter
-from farthing.program.native import FloatMode, KvDtype
+from farthing.program.kv_types import KvDtype
+from farthing.program.native import FloatMode
 from farthing.program.weights import WeightPlacement
 from farthing.sampling.params import SamplingParams
 from farthing.tokenization.chat_template import ChatTemplate

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farthing import LLM, SamplingParams
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KvDtype
 from support.command_line import CommandLine
 
 QUESTION = "What does a farthing buy?"
@@ -103,7 +103,7 @@ def test_how_it_is_computed_changes_nothing(
     assert farthing("run", tiny_model, QUESTION, "-n", "12", *options).stdout == said
 
 
-@pytest.mark.parametrize("dtype", ["int8", "fp32"])
+@pytest.mark.parametrize("dtype", ["int8", "int4", "k8v4", "fp32"])
 def test_the_kv_cache_type_is_passed_on(
     farthing: CommandLine, tiny_model: str, dtype: KvDtype
 ) -> None:

@@ -131,6 +131,8 @@ def test_keys_in_a_variable_may_have_spaces_between_them(farthing: CommandLine) 
 def test_a_type_of_the_cache_that_is_not_served_is_refused_with_the_flags(
     farthing: CommandLine,
 ) -> None:
-    result = farthing("serve", "--print-config", "--kv-cache-dtype", "q4_0")
+    result = farthing("serve", "--print-config", "--kv-cache-dtype", "q5_0")
     assert result.returncode == 2
-    assert "'q4_0' is not one of 'fp16', 'int8', 'fp32'" in result.stderr
+    assert "'q5_0' is not one of 'fp32', 'fp16', 'int8', 'int4', 'k16v8', 'k16v4', 'k8v4'" in (
+        result.stderr
+    )

@@ -13,6 +13,7 @@ from farthing.engine.block_pool import BLOCK_TOKENS
 from farthing.models.registry import build_program
 from farthing.program.native import KvCache
 from support.command_line import CommandLine
+from support.kv_bytes import TOKEN_BYTES
 from support.moe_gguf import write_moe_gguf
 from support.packing import pack
 from support.tiny_models import KINDS, make_tiny_model
@@ -91,9 +92,9 @@ def test_kv_bytes_are_those_that_are_allocated(kind: str) -> None:
     program = build_program(config)
     blocks = -(-config.context_length // BLOCK_TOKENS)
     facts = kv_facts(program, config.context_length)
-    for dtype, element, scale in (("fp16", 2, 0), ("int8", 1, 4), ("fp32", 4, 0)):
+    for dtype, halves in TOKEN_BYTES.items():
         cache = KvCache(
-            dtype=dtype,  # type: ignore[arg-type]
+            dtype=dtype,
             num_layers=program.num_layers,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
@@ -101,7 +102,9 @@ def test_kv_bytes_are_those_that_are_allocated(kind: str) -> None:
         )
         assert facts["kv_bytes_full_context"][dtype] == cache.nbytes
         assert facts["kv_bytes_per_token"][dtype] == (
-            2 * config.num_layers * config.num_kv_heads * (config.head_dim * element + scale)
+            config.num_layers
+            * config.num_kv_heads
+            * sum(config.head_dim * bits // 8 + scale for bits, scale in halves)
         )
 
 
@@ -115,7 +118,10 @@ def test_a_context_that_ends_inside_a_block_needs_the_whole_block() -> None:
 def test_the_default_model(farthing: CommandLine, qwen_gguf: Path) -> None:
     facts = json.loads(farthing("show", str(qwen_gguf), "--json").stdout)
     assert facts["format"] == "gguf"
-    assert facts["kv_bytes_per_token"] == {"fp16": 12_288, "int8": 6_528, "fp32": 24_576}
+    assert facts["kv_bytes_per_token"] == {
+        **{"fp32": 24_576, "fp16": 12_288, "int8": 6_528, "int4": 3_456},
+        **{"k16v8": 9_408, "k16v4": 7_872, "k8v4": 4_992},
+    }
     assert facts["kv_bytes_full_context"]["fp16"] == 12_288 * 32_768
     assert set(facts["tensor_types"]) == {"q4_k", "q5_0", "q6_k", "q8_0", "f32"}
     total = sum(each["bytes"] for each in facts["tensor_types"].values())

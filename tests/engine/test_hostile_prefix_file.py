@@ -12,7 +12,7 @@ import pytest
 from farthing.engine.prefix_cache import PrefixCache, chained_digest
 from farthing.engine.prefix_file import HEADER, MOST_BLOCKS, RECORD
 from farthing.errors import FarthingError, ModelFormatError, ModelNotFoundError
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KV_DTYPES, KvDtype
 from support.bounds import bounded
 from support.prefix_caches import (
     KEY,
@@ -175,7 +175,7 @@ def test_nothing_is_there_twice(saved: Path) -> None:
     assert_refused(saved, f"record {leaf} is there twice")
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "int8", "fp32"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 def test_numbers_that_are_none_are_refused_with_right_checksums(
     dtype: KvDtype, tmp_path: Path
 ) -> None:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from farthing.engine.prefix_cache import MOST_COMPARED
 from farthing.engine.prefix_file import HEADER, RECORD
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import BITS, KV_DTYPES, KV_SIDES, LARGEST_CODE, KvDtype
 from support.prefix_caches import (
     HEAD_DIM,
+    KV_HEADS,
+    LAYERS,
     OTHER,
     TENANT,
     Cache,
@@ -25,7 +27,7 @@ from support.prefix_caches import (
 NAN = float("nan")
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "int8", "fp32"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_everything_is_found_again_and_will_be_evicted_in_the_same_order(
     dtype: KvDtype, num_threads: int, tmp_path: Path
@@ -155,7 +157,7 @@ def test_random_histories_come_back_in_their_order(
 
 
 @pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf")])
-@pytest.mark.parametrize("dtype", ["fp16", "int8", "fp32"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 def test_a_block_that_is_not_finite_stays_out_with_what_follows_it(
     dtype: KvDtype, value: float, tmp_path: Path
 ) -> None:
@@ -173,16 +175,23 @@ def test_a_block_that_is_not_finite_stays_out_with_what_follows_it(
     assert after.found(prompt(2, 2)) == 2
 
 
-def test_codes_of_an_int8_cache_are_no_floats() -> None:
-    cache = Cache(1, "int8")
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+def test_codes_are_no_floats(dtype: KvDtype) -> None:
+    """Bits of a NaN are one in each part of a head's bytes but where codes are."""
+    cache = Cache(1, dtype)
     block = cache.kv.block(0)
     block[:] = content(cache.kv, b"codes")
-    heads = block.reshape(-1, 2 * 16 * (HEAD_DIM + 4))
-    heads[:, : 2 * 16 * HEAD_DIM] = 0xFF  # as float32: a NaN
-    assert cache.kv.is_finite(0)
-    for place in (2 * 16 * HEAD_DIM, 2 * 16 * (HEAD_DIM + 4) - 4):
-        scale = heads[1, place : place + 4].copy()
-        heads[1, place : place + 4] = 0xFF
-        assert not cache.kv.is_finite(0)
-        heads[1, place : place + 4] = scale
+    heads = block.reshape(LAYERS * KV_HEADS, -1)
+    sides = KV_SIDES[dtype]
+    parts = [(BITS[side] * 16 * HEAD_DIM // 8, side in LARGEST_CODE) for side in sides]
+    parts += [(16 * 4, False) for side in sides if side in LARGEST_CODE]
+    assert heads.shape[1] == sum(size for size, _ in parts)
+    start = 0
+    for size, codes in parts:
+        for place in (start, start + size - 4):
+            number = heads[1, place : place + 4].copy()
+            heads[1, place : place + 4] = 0xFF
+            assert cache.kv.is_finite(0) == codes
+            heads[1, place : place + 4] = number
+        start += size
     assert cache.kv.is_finite(0)

@@ -14,6 +14,7 @@ from farthing.engine.prefix_key import prefix_key
 from farthing.models.adapter import open_adapter
 from farthing.models.checkpoint.packed_manifest import MANIFEST, read_manifest
 from farthing.program import numerics
+from farthing.program.kv_types import KV_DTYPES
 from support.packing import pack
 from support.tiny_adapters import make_tiny_adapter
 from support.tiny_models import make_tiny_model
@@ -58,13 +59,13 @@ def test_each_of_these_has_its_own(
     keys = [
         key(directory),
         *(key(path) for path in seeds),
-        *(key(directory, kv_cache_dtype=dtype) for dtype in ("int8", "fp32")),
+        *(key(directory, kv_cache_dtype=dtype) for dtype in KV_DTYPES if dtype != "fp16"),
         *(key(directory, adapter=adapter) for adapter in adapters),
         *(key(path) for path in packed),
     ]
     monkeypatch.setattr(numerics, "NUMERICS_VERSION", numerics.NUMERICS_VERSION + 1)
     keys.append(key(directory))
-    assert len(set(keys)) == len(keys) == 11
+    assert len(set(keys)) == len(keys) == 15
 
 
 def test_a_scale_of_the_adapter_is_in_it(directory: Path, tmp_path: Path) -> None:

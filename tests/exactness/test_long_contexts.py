@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from farthing import _native
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KV_DTYPES, KvDtype
 from farthing.program.step import SequenceRows
 from support.native_runs import Logits, NativeModel, NativeRun, assert_same_bits
 from support.packing import pack
 from support.tiny_models import KINDS, make_model
 
-KV_DTYPES: tuple[KvDtype, ...] = ("fp16", "int8", "fp32")
 SPAN = 1024
 LENGTH = 2 * SPAN + 90
 LAST = 6  # rows that are computed again and again

@@ -16,7 +16,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from farthing import _native
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KvDtype
 from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
 from farthing.program.weights import NativeMatrix, NativeWeight, load_weights
@@ -118,7 +118,7 @@ def test_neighbours_do_not_show_in_the_bits(model: NativeModel, whole: Logits, i
         assert_same_bits(logits, whole[: len(part)])
 
 
-@pytest.mark.parametrize("kv_dtype", ["int8", "fp32"])
+@pytest.mark.parametrize("kv_dtype", ["int8", "int4", "k8v4", "fp32"])
 def test_other_caches_give_the_same_bits_too(model: NativeModel, kv_dtype: KvDtype) -> None:
     whole = model.run(kv_dtype=kv_dtype).logits(TOKENS)
     for isa in ISAS:

@@ -17,6 +17,7 @@ from farthing import LLM, SamplingParams
 from farthing.engine.outputs import RequestOutput
 from farthing.engine.prefix_file import HEADER
 from farthing.program import numerics
+from farthing.program.kv_types import KV_DTYPES
 from support.mutation import mutate
 from support.native_runs import make_embedding_infinite
 from support.prefix_caches import forge
@@ -88,7 +89,7 @@ def cold(path: Path, prompt: list[int], **options: Any) -> Result:
     return found
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "int8", "fp32"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 @pytest.mark.parametrize("kind", ["qwen2-tied", "qwen3-moe", "gemma3"])
 def test_warm_answers_are_the_cold_ones_bit_for_bit(
     kind: str, dtype: str, folder: Path, tmp_path: Path, warnings: list[str]
@@ -244,6 +245,8 @@ def test_others_start_cold_and_keep_files_of_their_own(
         (other, {}),
         (directory, {"kv_cache_dtype": "fp32"}),
         (directory, {"kv_cache_dtype": "int8"}),
+        (directory, {"kv_cache_dtype": "int4"}),
+        (directory, {"kv_cache_dtype": "k8v4"}),
         (directory, {"adapter": adapters[0]}),
         (directory, {"adapter": adapters[1]}),
     ]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from farthing import _native
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KV_DTYPES, KvDtype
 from farthing.program.step import SequenceRows
 from support.native_runs import NativeModel, assert_same_bits
 from support.tiny_adapters import make_tiny_adapter
@@ -61,7 +61,7 @@ def test_a_prompt_in_chunks_gives_the_bits_of_the_whole(
     assert_same_bits(model.run().logits(tokens, chunk), whole)
 
 
-@pytest.mark.parametrize("kv_dtype", ["fp16", "int8", "fp32"])
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
 def test_cached_generation_gives_the_bits_of_recomputing_everything(
     model: NativeModel, tokens: list[int], kv_dtype: str
 ) -> None:
@@ -144,17 +144,20 @@ def test_a_changed_token_changes_the_bits_after_it_and_none_before(
 
 
 def test_the_cache_type_shows_in_the_bits(model: NativeModel, tokens: list[int]) -> None:
-    """The inverse test for the KV type: int8 and fp16 round, fp32 does not."""
-    half, codes, full = (
-        model.run(kv_dtype=d).logits(tokens[:40]) for d in ("fp16", "int8", "fp32")
-    )
-    assert (half[1:] != full[1:]).any()
-    # A head's numbers keep eight bits, or eleven, of its largest.
-    half_error, codes_error = (np.abs(x - full).mean() for x in (half, codes))
-    assert half_error < codes_error < full.std()
+    """The inverse test for the KV type: each rounds in its own way, fp32 not at all."""
+    logits = {dtype: model.run(kv_dtype=dtype).logits(tokens[:40]) for dtype in KV_DTYPES}
+    full = logits.pop("fp32")
+    errors = {dtype: float(np.abs(x - full).mean()) for dtype, x in logits.items()}
+    # A head's numbers keep eleven bits of its largest, eight, or four.
+    assert 0 < errors["fp16"] < errors["int8"] < errors["int4"]
+    assert errors["int8"] < full.std()
+    # Keys and values each count.
+    assert errors["fp16"] < errors["k16v8"] < errors["k16v4"]
+    assert errors["int8"] < errors["k8v4"]
+    assert len(set(errors.values())) == len(errors)
 
 
-@pytest.fixture(scope="module", params=["int8", "fp32"])
+@pytest.fixture(scope="module", params=[dtype for dtype in KV_DTYPES if dtype != "fp16"])
 def other_cache(
     request: pytest.FixtureRequest, model: NativeModel, tokens: list[int]
 ) -> tuple[KvDtype, list[int], np.ndarray]:

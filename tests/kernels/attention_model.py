@@ -12,7 +12,11 @@ from .float32_model import Doubles, Floats, flat, fma32, native, tree_sum
 
 BLOCK = 16  # tokens in a KV block
 SPAN = 1024  # tokens after which the online softmax starts anew
-TYPES = {"f16": np.float16, "i8": np.int8, "f32": np.float32}
+TYPES = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8, "int4": np.int8}
+"""Of the numbers in a plane; those of int4 once unpacked."""
+BITS = {"fp32": 32, "fp16": 16, "int8": 8, "int4": 4}
+LARGEST = {"int8": 127, "int4": 7}
+"""Of the codes."""
 
 
 class Stored(NamedTuple):
@@ -37,20 +41,58 @@ class Stored(NamedTuple):
     def doubles(self) -> tuple[Doubles, Doubles]:
         """The numbers they stand for."""
         k, v = self.k.astype(np.float64), self.v.astype(np.float64)
-        if self.k_scales is not None and self.v_scales is not None:
-            k, v = k * self.k_scales[:, None], v * self.v_scales[:, None]
+        if self.k_scales is not None:
+            k = k * self.k_scales[:, None]
+        if self.v_scales is not None:
+            v = v * self.v_scales[:, None]
         return k, v
 
 
-def codes_and_scales(x: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Codes of (..., head_dim) and the scales (...): absmax / 127 of each head's vector."""
+def sides(kv_type: str) -> tuple[str, str]:
+    """The types of keys and of values: ``k8v4`` is int8 and int4."""
+    names = {"16": "fp16", "8": "int8", "4": "int4"}
+    if kv_type.startswith("k"):
+        keys, values = kv_type.removeprefix("k").split("v")
+        return names[keys], names[values]
+    return kv_type, kv_type
+
+
+def codes_and_scales(x: Floats, largest: int) -> tuple[NDArray[np.int8], Floats]:
+    """Codes of (..., head_dim) and the scales (...): absmax / largest of each head's vector."""
     absmax = np.abs(x).max(axis=-1, keepdims=True)  # NaN if there is one
-    scales = absmax / np.float32(127)
+    scales = absmax / np.float32(largest)
     usable = np.isfinite(absmax) & (absmax >= np.float32(1e-30))
     with np.errstate(all="ignore"):
-        codes = np.rint(x * (np.float32(127) / absmax))
+        codes = np.rint(x * (np.float32(largest) / absmax))
     codes = np.where(usable, codes, 0).astype(np.int8)
     return codes, np.where(absmax < np.float32(1e-30), np.float32(0), scales)[..., 0]
+
+
+def rounded(x: Floats, side: str) -> tuple[NDArray[np.generic], Floats | None]:
+    """What a cache makes of (..., head_dim): numbers of the side's type, and scales of codes."""
+    if side in LARGEST:
+        return codes_and_scales(x, LARGEST[side])
+    with np.errstate(over="ignore"):
+        return x.astype(TYPES[side]), None
+
+
+def _nibbles(x: NDArray[np.unsignedinteger]) -> NDArray[np.int8]:
+    """The low four bits of each, a two's complement."""
+    return ((x & 15).astype(np.int8) ^ 8) - np.int8(8)
+
+
+def _unpacked_keys(plane: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """(..., dims / 2, token) bytes, dim 2j in the low half and 2j + 1 in the high one."""
+    pairs = np.stack([_nibbles(plane), _nibbles(plane >> 4)], axis=-2)
+    return pairs.reshape(*plane.shape[:-2], -1, BLOCK)
+
+
+def _unpacked_values(plane: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """(..., token, dims / 2) bytes: of 16 dims two words, one of the even dims, one of the odd."""
+    words = np.ascontiguousarray(plane).view("<u4")[..., None]  # (..., token, words, 1)
+    codes = _nibbles(words >> (4 * np.arange(8, dtype=np.uint32)))
+    pairs = codes.reshape(*plane.shape[:-1], -1, 2, 8).swapaxes(-1, -2)
+    return pairs.reshape(*plane.shape[:-1], -1)
 
 
 @dataclass
@@ -76,6 +118,7 @@ class Cache:
         needed = -(-tokens // BLOCK)
         rng = np.random.default_rng(self.seed)
         self.block_table = rng.permutation(needed + 3)[:needed].astype(np.int32)
+        self.sides = sides(self.kv_type)
         per_block = self.layers * self.kv_heads * self.head_bytes
         self.pool = np.full((needed + 3) * per_block, 0xFF, np.uint8)
         self.kernels = native.TestPool(
@@ -93,34 +136,40 @@ class Cache:
         return self
 
     @property
+    def _part_bytes(self) -> list[int]:
+        """Of a block, layer and head: keys, values, the scales of keys and those of values."""
+        planes = [self.head_dim * BLOCK * BITS[side] // 8 for side in self.sides]
+        return planes + [4 * BLOCK if side in LARGEST else 0 for side in self.sides]
+
+    @property
     def head_bytes(self) -> int:
         """Keys, values and their scales of a block, layer and head."""
-        scales = 4 * BLOCK if self.kv_type == "i8" else 0
-        return 2 * (self.head_dim * BLOCK * np.dtype(TYPES[self.kv_type]).itemsize + scales)
+        return sum(self._part_bytes)
 
-    def _heads(self) -> NDArray[np.uint8]:
-        return self.pool.reshape(-1, self.layers, self.kv_heads, self.head_bytes)
+    def _parts(self) -> list[NDArray[np.uint8]]:
+        """As ``_part_bytes``, each [block, layer, head, bytes]."""
+        heads = self.pool.reshape(-1, self.layers, self.kv_heads, self.head_bytes)
+        parts = np.split(heads, np.cumsum(self._part_bytes)[:-1], axis=-1)
+        return [np.ascontiguousarray(part) for part in parts]
 
     def planes(self) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         """All keys [block, layer, head, dim, token] and values [..., token, dim]."""
-        dtype = np.dtype(TYPES[self.kv_type])
-        heads, plane = self._heads(), self.head_dim * BLOCK * dtype.itemsize
-        keys, values = (
-            np.ascontiguousarray(heads[..., i * plane : (i + 1) * plane]).view(dtype)
-            for i in range(2)
-        )
-        lead = heads.shape[:3]
+        keys, values = self._parts()[:2]
+        lead = keys.shape[:-1]
+        key_side, value_side = self.sides
         return (
-            keys.reshape(*lead, self.head_dim, BLOCK),
-            values.reshape(*lead, BLOCK, self.head_dim),
+            _unpacked_keys(keys.reshape(*lead, -1, BLOCK))
+            if key_side == "int4"
+            else keys.view(TYPES[key_side]).reshape(*lead, self.head_dim, BLOCK),
+            _unpacked_values(values.reshape(*lead, BLOCK, -1))
+            if value_side == "int4"
+            else values.view(TYPES[value_side]).reshape(*lead, BLOCK, self.head_dim),
         )
 
-    def scales(self) -> Floats:
-        """Scales [block, layer, head, (of keys, of values), token] of codes."""
-        assert self.kv_type == "i8"
-        heads = self._heads()
-        scales: Floats = np.ascontiguousarray(heads[..., -8 * BLOCK :]).view(np.float32)
-        return scales.reshape(*heads.shape[:3], 2, BLOCK)
+    def scales(self) -> tuple[Floats | None, Floats | None]:
+        """Scales [block, layer, head, token] of the keys' codes and of the values'."""
+        keys, values = (part.view(np.float32) if part.size else None for part in self._parts()[2:])
+        return keys, values
 
     def attend(
         self,
@@ -149,14 +198,11 @@ class Cache:
 
     def stored(self, head: int = 0) -> Stored:
         """What a kv head's keys and values become in the cache, by NumPy alone."""
-        k, v = (np.ascontiguousarray(x[:, head]) for x in (self.k, self.v))
-        if self.kv_type == "i8":
-            (k_codes, k_scales), (v_codes, v_scales) = codes_and_scales(k), codes_and_scales(v)
-            codes = (x.astype(np.float32) for x in (k_codes, v_codes))
-            return Stored(*codes, k_scales, v_scales)
-        dtype = TYPES[self.kv_type]
-        with np.errstate(over="ignore"):
-            return Stored(*(x.astype(dtype).astype(np.float32) for x in (k, v)))
+        (k, k_scales), (v, v_scales) = (
+            rounded(np.ascontiguousarray(x[:, head]), side)
+            for x, side in zip((self.k, self.v), self.sides, strict=True)
+        )
+        return Stored(k.astype(np.float32), v.astype(np.float32), k_scales, v_scales)
 
 
 def exact_order(

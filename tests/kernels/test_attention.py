@@ -9,14 +9,16 @@ from .attention_model import (
     BLOCK,
     SPAN,
     Cache,
-    codes_and_scales,
     exact_order,
     plain,
+    rounded,
+    sides,
     truth,
 )
 from .float32_model import BEST, ISAS, Floats, hostile, native, same_bits
 
-KV_TYPES = ["f16", "i8", "f32"]
+KV_TYPES = ["fp32", "fp16", "int8", "int4", "k16v8", "k16v4", "k8v4"]
+WITH_CODES = KV_TYPES[2:]
 
 
 def case(
@@ -48,18 +50,19 @@ def test_every_isa_gives_the_same_bits(
     options = {"window": window, "softcap": softcap, "scale": head_dim**-0.5}
     results = [Cache(isa, kv_type, k, v).store().attend(q, 0, **options) for isa in ISAS]
     assert np.isfinite(results[0]).all()
-    # Codes that share a scale with an outlier are mostly zeros.
-    assert np.unique(results[0]).size > results[0].size // (50 if kv_type == "i8" else 10)
+    # Codes that share a scale with an outlier are mostly zeros, and of 4 bits nearly all.
+    share = {"fp32": 10, "fp16": 10, "int8": 50, "int4": 200}[sides(kv_type)[1]]
+    assert np.unique(results[0]).size > results[0].size // share
     assert all(same_bits(r, results[0]) for r in results[1:])
 
 
 @pytest.mark.parametrize("group", [3, 5, 6, 9, 15, 33, 64, 112, 113, 230])
 def test_any_number_of_query_heads_to_a_kv_head(group: int) -> None:
     q, k, v = case(37, 1, group, 16, seed=group)
-    results = [Cache(isa, "f16", k, v).store().attend(q, 0) for isa in ISAS]
+    results = [Cache(isa, "fp16", k, v).store().attend(q, 0) for isa in ISAS]
     assert all(same_bits(r, results[0]) for r in results[1:])
     for head in {0, group // 2, group - 1}:
-        alone = Cache(BEST, "f16", k, v).store()
+        alone = Cache(BEST, "fp16", k, v).store()
         single = alone.attend(np.ascontiguousarray(q[:, head : head + 1]), 0)
         assert same_bits(single[:, 0], results[0][:, head])
 
@@ -136,7 +139,7 @@ def test_a_window_may_leave_a_span_within_a_tile(isa: str) -> None:
     """Some queries of a tile start in the span before, others only in this one."""
     tokens, window, begin = 1105, 50, 1025
     q, k, v = case(tokens, 1, 2, 16, seed=12)
-    cache = Cache(isa, "f32", k, v).store()
+    cache = Cache(isa, "fp32", k, v).store()
     rows = np.ascontiguousarray(q[begin:])
     whole = cache.attend(rows, begin, window=window, tiles=[80])
     assert same_bits(cache.attend(rows, begin, window=window, tiles=[1] * 80), whole)
@@ -190,7 +193,7 @@ def test_a_prompt_in_chunks_equals_the_whole(isa: str, kv_type: str, window: int
 def test_tiles_do_not_matter(isa: str, group: int) -> None:
     tokens = 70
     q, k, v = case(tokens, 1, group, 64, seed=5)
-    cache = Cache(isa, "f16", k, v).store()
+    cache = Cache(isa, "fp16", k, v).store()
     whole = cache.attend(q, 0, tiles=[70])
     for tiles in ([1] * 70, [16, 16, 16, 16, 6], [3, 67], [13, 1, 40, 16], [35, 35]):
         assert same_bits(cache.attend(q, 0, tiles=tiles), whole)
@@ -214,9 +217,9 @@ def test_decoding_equals_prefill(kv_type: str, head_dim: int, group: int) -> Non
 
 def test_physical_blocks_do_not_matter() -> None:
     q, k, v = case(90, 2, 2, 64, seed=6)
-    whole = Cache(BEST, "f16", k, v, seed=1).store().attend(q, 0)
+    whole = Cache(BEST, "fp16", k, v, seed=1).store().attend(q, 0)
     for seed in range(2, 6):
-        other = Cache(BEST, "f16", k, v, seed=seed, layers=3, layer=seed % 3).store()
+        other = Cache(BEST, "fp16", k, v, seed=seed, layers=3, layer=seed % 3).store()
         assert same_bits(other.attend(q, 0), whole)
 
 
@@ -238,10 +241,10 @@ def test_what_is_not_visible_is_never_read_into_a_result(isa: str, kv_type: str)
 @pytest.mark.parametrize("isa", ISAS)
 def test_nan_stays_with_its_query(isa: str) -> None:
     q, k, v = case(40, 2, 7, 32, seed=8)
-    clean = Cache(isa, "f16", k, v).store().attend(q, 0)
+    clean = Cache(isa, "fp16", k, v).store().attend(q, 0)
     q[21, 3, 5] = np.nan
     q[30, 9, 0] = np.inf
-    result = Cache(isa, "f16", k, v).store().attend(q, 0)
+    result = Cache(isa, "fp16", k, v).store().attend(q, 0)
     assert np.isnan(result[21, 3]).all()
     assert np.isnan(result[30, 9]).all()
     hit = np.zeros((40, 14), bool)
@@ -254,13 +257,13 @@ def test_values_beyond_fp16_reach_the_result(isa: str) -> None:
     """An overflowing key or value is infinite in the cache, and is not hidden afterwards."""
     q, k, v = case(20, 1, 1, 16, seed=9)
     v[10, 0, 3] = 1e6
-    result = Cache(isa, "f16", k, v).store().attend(q, 0)
+    result = Cache(isa, "fp16", k, v).store().attend(q, 0)
     assert np.isfinite(result[:10]).all()
     assert np.isinf(result[10:, 0, 3]).all()
     assert np.isfinite(np.delete(result, 3, axis=2)).all()
     k[12, 0, 0] = 1e6
     q[:, 0, 0] = 1.0
-    result = Cache(isa, "f16", k, v).store().attend(q, 0)
+    result = Cache(isa, "fp16", k, v).store().attend(q, 0)
     assert np.isnan(result[12:]).all()
 
 
@@ -286,15 +289,18 @@ def test_error_against_the_truth_is_that_of_plain_float32(
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_type", WITH_CODES)
 @pytest.mark.parametrize("window", [0, 6])
-def test_what_is_not_finite_reaches_every_query_that_sees_its_codes(isa: str, window: int) -> None:
+def test_what_is_not_finite_reaches_every_query_that_sees_its_codes(
+    isa: str, kv_type: str, window: int
+) -> None:
     """A token's codes share a scale: NaN or infinity anywhere makes its whole head NaN."""
     q, k, v = case(24, 2, 2, 32, seed=13)
-    clean = Cache(isa, "i8", k, v).store().attend(q, 0, window=window)
+    clean = Cache(isa, kv_type, k, v).store().attend(q, 0, window=window)
     assert np.isfinite(clean).all()
     for dirty_k, dirty_v, bad in ((k.copy(), v, np.nan), (k, v.copy(), -np.inf)):
         (dirty_v if dirty_k is k else dirty_k)[10, 1, 31] = bad
-        result = Cache(isa, "i8", dirty_k, dirty_v).store().attend(q, 0, window=window)
+        result = Cache(isa, kv_type, dirty_k, dirty_v).store().attend(q, 0, window=window)
         hit = np.zeros((24, 4), bool)
         hit[10 : 10 + window if window else 24, 2:] = True
         assert np.isnan(result[hit]).all()
@@ -302,65 +308,76 @@ def test_what_is_not_finite_reaches_every_query_that_sees_its_codes(isa: str, wi
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("head_dim", [16, 80])
-def test_store_kv_makes_codes_and_scales(isa: str, head_dim: int) -> None:
-    tokens = 37
-    _, k, v = case(tokens, 3, 1, head_dim, seed=11, wild=True)
-    k[0, 0], v[1, 1], k[2, 2], v[3, 0] = 0.0, -0.0, 1e-31, 1e-30
-    k[4, 0, 3], v[5, 0, 3], k[6, 1, :2], v[7, 2, 9] = np.nan, np.inf, (np.inf, np.nan), -np.inf
-    k[8, 0], v[8, 1] = 127.0, -127.0
-    k[9, 0, :8] = [127.0, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, -126.5]  # ties: to even
-    k[9, 0, 8:], v[10, 0] = 0.0, np.finfo(np.float32).max
-    v[11, 0] = -np.finfo(np.float32).smallest_subnormal
-    cache = Cache(isa, "i8", k, v).store()
-    keys, values = cache.planes()
-    scales = cache.scales()
-    written = np.zeros((len(keys), BLOCK), bool)
-    (k_codes, k_scales), (v_codes, v_scales) = codes_and_scales(k), codes_and_scales(v)
-    assert k_codes[9, 0, :8].tolist() == [127, 0, 2, 2, 0, -2, 126, -126]
-    assert {int(x.min()) for x in (k_codes, v_codes)} == {-127}
-    assert np.isnan(k_scales[[4, 6], [0, 1]]).all()
-    assert np.isinf(v_scales[[5, 7], [0, 2]]).all()
-    for t in range(tokens):
-        block, slot = cache.block_table[t // BLOCK], t % BLOCK
-        written[block, slot] = True
-        assert np.array_equal(keys[block, 1, :, :, slot], k_codes[t])
-        assert np.array_equal(values[block, 1, :, slot], v_codes[t])
-        for stored, expected in ((0, k_scales[t]), (1, v_scales[t])):
-            found = np.ascontiguousarray(scales[block, 1, :, stored, slot])
-            assert np.array_equal(found, expected, equal_nan=True)
-            assert not np.signbit(found[expected == 0]).any()
-    untouched = keys[:, 1].transpose(0, 3, 1, 2)[~written].tobytes()
-    untouched += values[:, 1].transpose(0, 2, 1, 3)[~written].tobytes()
-    untouched += scales[:, 1].transpose(0, 3, 1, 2)[~written].tobytes()
-    untouched += keys[:, 0].tobytes() + values[:, 0].tobytes() + scales[:, 0].tobytes()
-    assert set(untouched) == {0xFF}
-
-
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("kv_type", ["f16", "f32"])
-@pytest.mark.parametrize("head_dim", [16, 80])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("head_dim", [16, 48, 80])
 def test_store_kv_rounds_and_places(isa: str, kv_type: str, head_dim: int) -> None:
+    """What is not written stays as it was, to the bit."""
     tokens = 37
     _, k, v = case(tokens, 3, 1, head_dim, seed=11, wild=True)
     special = [65504.0, 65519.9, 65520.0, -1e9, 2.0**-24, 2.0**-25, 1.5 * 2.0**-25, np.inf, -0.0]
     k[0, 0, : len(special)] = special
     v[-1, 2, : len(special)] = special
+    for x in (k, v):
+        x[1, 0], x[2, 1], x[3, 2], x[4, 0] = 0.0, -0.0, 1e-31, 1e-30
+        x[5, 0, 3], x[6, 1, 3], x[7, 1, :2], x[8, 2, 9] = np.nan, np.inf, (np.inf, np.nan), -np.inf
+        x[9, 0], x[10, 1], x[11, 1] = 127.0, -7.0, np.finfo(np.float32).max
+        x[12, 0], x[13, 1] = 0.0, -np.finfo(np.float32).smallest_subnormal
+        x[12, 0, :8] = [127.0, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, -126.5]  # ties: to even
+        x[12, 1, :8] = [-7.0, 0.5, 1.5, 2.5, -0.5, -1.5, 6.5, -6.5]
+        x[12, 1, 8:] = 0.0
+    cache = Cache(isa, kv_type, k, v).store()
+    block, slot = cache.block_table[np.arange(tokens) // BLOCK], np.arange(tokens) % BLOCK
+    written = np.zeros((len(cache.planes()[0]), BLOCK), bool)
+    written[block, slot] = True
+    # Of keys, values and their scales: [block, layer, token, head, dims].
+    keys, values = cache.planes()
+    planes = keys.transpose(0, 1, 4, 2, 3), values.transpose(0, 1, 3, 2, 4)
+    for x, side, plane, scales in zip((k, v), sides(kv_type), planes, cache.scales(), strict=True):
+        expected, expected_scales = rounded(x, side)
+        assert same_bits(np.ascontiguousarray(plane[block, 1, slot]), expected)
+        untouched = plane[:, 1][~written].tobytes() + plane[:, 0].tobytes()
+        if scales is not None:
+            assert expected_scales is not None
+            by_token = scales.transpose(0, 1, 3, 2)
+            found = by_token[block, 1, slot]
+            assert np.array_equal(found, expected_scales, equal_nan=True)
+            assert not np.signbit(found[expected_scales == 0]).any()
+            assert np.isnan(found[[5, 7], [0, 1]]).all()
+            assert np.isinf(found[[6, 8], [1, 2]]).all()
+            untouched += by_token[:, 1][~written].tobytes() + by_token[:, 0].tobytes()
+        assert set(untouched) == {0xFF}
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("kv_type", "largest"), [("int8", 127), ("int4", 7)])
+def test_codes_are_those_of_a_plain_loop(isa: str, kv_type: str, largest: int) -> None:
+    """The nearest multiple of absmax / largest in float32, ties to even, and no other."""
+    tokens, head_dim = 64, 32
+    rng = np.random.default_rng(14)
+    k, v = rng.standard_normal((2, tokens, 1, head_dim)).astype(np.float32)
+    k[0, 0, :8] = [largest, 0.5, 1.5, 2.5, -0.5, -1.5, largest - 0.5, 0.5 - largest]
+    k[0, 0, 8:] = 0.0
     cache = Cache(isa, kv_type, k, v).store()
     keys, values = cache.planes()
-    dtype = keys.dtype
-    with np.errstate(over="ignore"):
-        k_rounded, v_rounded = k.astype(dtype), v.astype(dtype)
-    written = np.zeros((len(keys), BLOCK), bool)
+    key_scales, value_scales = cache.scales()
+    assert key_scales is not None
+    assert value_scales is not None
     for t in range(tokens):
         block, slot = cache.block_table[t // BLOCK], t % BLOCK
-        written[block, slot] = True
-        assert same_bits(np.ascontiguousarray(keys[block, 1, :, :, slot]), k_rounded[t])
-        assert same_bits(np.ascontiguousarray(values[block, 1, :, slot]), v_rounded[t])
-    untouched = keys[:, 1].transpose(0, 3, 1, 2)[~written].tobytes()
-    untouched += values[:, 1].transpose(0, 2, 1, 3)[~written].tobytes()
-    untouched += keys[:, 0].tobytes() + values[:, 0].tobytes()
-    assert set(untouched) == {0xFF}
+        for x, codes, scale in (
+            (k[t, 0], keys[block, 1, 0, :, slot], key_scales[block, 1, 0, slot]),
+            (v[t, 0], values[block, 1, 0, slot], value_scales[block, 1, 0, slot]),
+        ):
+            absmax = np.float32(max(abs(float(number)) for number in x))
+            assert scale == absmax / np.float32(largest)
+            inverse = np.float32(largest) / absmax
+            for number, code in zip(x, codes, strict=True):
+                scaled = float(number * inverse)  # one rounding to float32
+                assert code == round(scaled)  # to even
+                assert abs(float(code) * float(scale) - float(number)) <= 0.5001 * float(scale)
+    first = keys[cache.block_table[0], 1, 0, :8, 0].tolist()
+    assert first == [largest, 0, 2, 2, 0, -2, largest - 1, 1 - largest]
+    assert [int(x.min()) for x in (keys, values)] == [-largest] * 2
 
 
 def test_scratch_is_small_and_does_not_know_the_context() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from farthing.config import ModelConfig, Rope
 from farthing.models.checkpoint import open_checkpoint
@@ -22,6 +22,7 @@ from farthing.models.registry import (
     supported_architectures,
 )
 from farthing.program.builder import ProgramBuilder
+from farthing.program.kv_types import KvDtype
 from farthing.program.ops import Attention, Value, WeightSlot
 from farthing.program.reference import ReferenceExecutor
 from farthing.program.step import SequenceRows, step_batch
@@ -48,7 +49,7 @@ class Case:
     truth: NDArray[np.float64]
 
     def executor(
-        self, config: ModelConfig | None = None, kv_dtype: DTypeLike = np.float64
+        self, config: ModelConfig | None = None, kv_dtype: KvDtype | None = None
     ) -> ReferenceExecutor:
         program = build_program(config or self.config)
         return ReferenceExecutor(program, self.weights.__getitem__, kv_dtype=kv_dtype)
@@ -334,14 +335,14 @@ def test_norms_as_they_are_stored_fail_the_yardstick(case: Case) -> None:
     "case", [kind for kind, config in KINDS.items() if config.experts is None], indirect=True
 )
 def test_rounding_stored_keys_and_values_costs_what_the_type_costs(case: Case) -> None:
-    exact, single, half, codes = (
-        run(case.executor(kv_dtype=dtype), case.tokens)
-        for dtype in (np.float64, np.float32, np.float16, np.int8)
-    )
-    single_error, half_error, codes_error = (
-        np.sqrt(np.mean((x - exact) ** 2)) for x in (single, half, codes)
+    types: tuple[KvDtype | None, ...] = (None, "fp32", "fp16", "int8", "int4")
+    exact, *stored = (run(case.executor(kv_dtype=dtype), case.tokens) for dtype in types)
+    single_error, half_error, codes_error, nibbles_error = (
+        np.sqrt(np.mean((x - exact) ** 2)) for x in stored
     )
     # 24 bits against 11: a factor of 8192, give or take a factor of 4.
     assert 2**11 < half_error / single_error < 2**15
     # Steps of 1/127 of a head's largest, against at most 1/1024 of each number itself.
     assert 2**2 < codes_error / half_error < 2**8
+    # And of 1/7: a factor of 18, as long as the errors are small against what they are of.
+    assert 2**2 < nibbles_error / codes_error < 2**6

@@ -51,7 +51,7 @@ def computed():
     matrix.pack(0, packed)
     cos, sin = _native.rope_table(isa, np.arange(8, dtype=np.int32), wide[:8])
     _native.rope_rows(isa, rotated, cos, sin)
-    pool = _native.TestPool(isa, "f16", 1, 1, 16, cache)
+    pool = _native.TestPool(isa, "fp16", 1, 1, 16, cache)
     table = np.zeros(8, np.int32)
     k, v = rotated[:, :1].copy(), rotated[:, 1:2].copy()
     first = np.zeros(1, np.int32)

@@ -13,6 +13,7 @@ import pytest
 from farthing.engine.block_pool import BLOCK_TOKENS as POOL_BLOCK_TOKENS
 from farthing.program.native import KvCache
 from farthing.program.step import BLOCK_TOKENS, SequenceRows
+from support.kv_bytes import TOKEN_BYTES
 from support.native_runs import NativeModel
 from support.tiny_models import make_tiny_model
 
@@ -108,16 +109,16 @@ def test_memory_of_the_default_model_does_not_depend_on_context_length(qwen_gguf
 def test_the_block_size_is_one_number(tiny: NativeModel) -> None:
     config = tiny.config
     assert POOL_BLOCK_TOKENS == BLOCK_TOKENS
-    for dtype, element, scale in (("fp16", 2, 0), ("int8", 1, 4), ("fp32", 4, 0)):
+    for dtype, halves in TOKEN_BYTES.items():
         kv = KvCache(
-            dtype=dtype,  # type: ignore[arg-type]
+            dtype=dtype,
             num_layers=config.num_layers,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             num_blocks=3,
         )
         heads = config.num_layers * config.num_kv_heads
-        per_token = 2 * heads * (config.head_dim * element + scale)
+        per_token = heads * sum(config.head_dim * bits // 8 + scale for bits, scale in halves)
         assert kv.block_bytes == BLOCK_TOKENS * per_token
         assert kv.nbytes == 3 * kv.block_bytes
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from farthing.config import ModelConfig, Rope, RopeScaling
 from farthing.errors import InvalidParameterError
 from farthing.models.registry import build_program
+from farthing.program.kv_types import KV_DTYPES
 from farthing.program.reference import (
     ReferenceExecutor,
     inverse_frequencies,
@@ -165,13 +166,14 @@ class TestInverseFrequencies:
         assert np.all(np.diff(between) < 0)
 
 
-def test_an_int8_store_keeps_codes_of_each_heads_largest_number() -> None:
-    """Keys and values of (tokens, heads, dim) become whole multiples of largest / 127."""
+@pytest.mark.parametrize("most", [127, 7])
+def test_a_store_of_codes_keeps_those_of_each_heads_largest_number(most: int) -> None:
+    """Keys and values of (tokens, heads, dim) become whole multiples of largest / most."""
     rng = np.random.default_rng(5)
     heads = rng.standard_normal((7, 3, 16)) * np.float64(10.0) ** rng.integers(-5, 5, (7, 3, 1))
     heads[1, 2], heads[2, 0] = 0, 1e-32
     heads[3, 1, 4], heads[4, 0, 0] = np.nan, -np.inf
-    rounded = rounded_to_codes(heads)
+    rounded = rounded_to_codes(heads, most)
     assert (rounded[1, 2] == 0).all()
     assert (rounded[2, 0] == 0).all()
     assert np.isnan(rounded[3, 1]).all()
@@ -180,20 +182,23 @@ def test_an_int8_store_keeps_codes_of_each_heads_largest_number() -> None:
     usual[[1, 2, 3, 4], [2, 0, 1, 0]] = False
     given = heads[usual].astype(np.float32)
     largest = np.abs(given).max(axis=-1, keepdims=True)
-    codes = rounded[usual] / (largest / np.float32(127)).astype(np.float64)
-    assert np.array_equal(codes, np.rint(given * (np.float32(127) / largest)))
-    assert (np.abs(codes).max(axis=-1) == 127).all()
+    codes = rounded[usual] / (largest / np.float32(most)).astype(np.float64)
+    assert np.array_equal(codes, np.rint(given * (np.float32(most) / largest)))
+    assert (np.abs(codes).max(axis=-1) == most).all()
 
 
 def test_the_store_type_shows_in_what_is_read() -> None:
     program = build_program(CONFIG)
     rng = np.random.default_rng(0)
     weights = {slot.name: rng.standard_normal(slot.shape) for slot in program.weights}
-    exact, codes = (
+    exact, *stored = (
         run(
             ReferenceExecutor(program, weights.__getitem__, kv_dtype=dtype),
             SequenceRows(TOKENS, 0, [0, 1]),
         ).logits
-        for dtype in (np.float64, np.int8)
+        for dtype in (None, *KV_DTYPES)
     )
-    assert 0 < np.abs(codes - exact).max() < exact.std()
+    errors = dict(zip(KV_DTYPES, (np.abs(x - exact).mean() for x in stored), strict=True))
+    assert 0 < errors["fp32"] < errors["fp16"] < errors["int8"] < errors["int4"]
+    assert errors["int8"] < exact.std()
+    assert len(set(errors.values())) == len(errors)

@@ -17,7 +17,8 @@ from farthing.engine.block_pool import blocks_for
 from farthing.engine.engine import Engine, EngineConfig, TokenEvent
 from farthing.engine.request import Request
 from farthing.engine.scheduler import SchedulerConfig
-from farthing.program.native import KvCache, KvDtype, NativeExecutor
+from farthing.program.kv_types import KvDtype
+from farthing.program.native import KvCache, NativeExecutor
 from farthing.sampling.sampler import TokenLogprob
 from support.engine_requests import Spec, make_neighbour, make_prompt, make_spec, make_subjects
 from support.recorded_logits import Executor, RecordingRunner, Rows

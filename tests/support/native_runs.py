@@ -14,7 +14,8 @@ from farthing import LLM
 from farthing.models.adapter import apply_adapter, open_adapter
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.registry import FAMILIES, build_program
-from farthing.program.native import KvCache, KvDtype, NativeExecutor
+from farthing.program.kv_types import KvDtype
+from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.step import SequenceRows, step_batch
 from farthing.program.weights import NativeWeight, WeightSource, load_weights
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from farthing.engine.block_pool import BLOCK_TOKENS, BlockPool
 from farthing.engine.prefix_cache import CachedBlock, PrefixCache, salt_of
 from farthing.engine.prefix_file import HEADER, RECORD, read_prefix_file, write_prefix_file
-from farthing.program.native import KvCache, KvDtype
+from farthing.program.kv_types import BITS, KV_SIDES, LARGEST_CODE, KvDtype
+from farthing.program.native import KvCache
 
 KEY = bytes(range(32))
 VOCABULARY = 1000
@@ -106,14 +107,18 @@ class Cache:
 def content(kv: KvCache, digest: bytes) -> NDArray[np.uint8]:
     """Bytes of a block as a pass could have stored them, told by ``digest``."""
     rng = np.random.default_rng(list(digest))
-    if kv.dtype == "int8":
-        heads = LAYERS * KV_HEADS
-        codes = rng.integers(-127, 128, (heads, 2 * BLOCK_TOKENS * HEAD_DIM), np.int8)
-        scales = rng.random((heads, 2 * BLOCK_TOKENS), np.float32)
-        return np.concatenate([codes.view(np.uint8), scales.view(np.uint8)], axis=1).reshape(-1)
-    dtype = np.float16 if kv.dtype == "fp16" else np.float32
-    count = kv.block_bytes // np.dtype(dtype).itemsize
-    return rng.standard_normal(count).astype(dtype).view(np.uint8)
+    heads, numbers = LAYERS * KV_HEADS, BLOCK_TOKENS * HEAD_DIM
+    planes: list[NDArray[np.generic]] = []
+    scales: list[NDArray[np.generic]] = []
+    for side in KV_SIDES[kv.dtype]:
+        if side in LARGEST_CODE:
+            planes.append(rng.integers(0, 256, (heads, numbers * BITS[side] // 8), np.uint8))
+            scales.append(rng.random((heads, BLOCK_TOKENS), np.float32))
+        else:
+            dtype = np.float16 if side == "fp16" else np.float32
+            planes.append(rng.standard_normal((heads, numbers)).astype(dtype))
+    parts = [part.view(np.uint8) for part in planes + scales]
+    return np.concatenate(parts, axis=1).reshape(-1)
 
 
 def prompt(seed: int, blocks: int) -> list[int]:

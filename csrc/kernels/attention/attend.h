@@ -76,77 +76,107 @@ inline int32_t find_runs(const QueryGroup& group, int32_t window, int32_t base, 
   return count;
 }
 
-// One step: `run` of the group against consecutive blocks of which it sees the same tokens.
-template <bool kAhead, class Element>
+// Blocks of one step, and what their keys and values are: of the cache's types, or converted.
+struct BlockStep {
+  Blocks blocks;
+  KvType keys, values;
+  BlockScales scales;
+  int32_t num_blocks;
+  bool ahead;  // later blocks are fetched while these are read
+};
+
+template <class Key>
+inline void score_vectors(const BlockStep& step, const float* queries, int32_t vectors, int32_t head_dim,
+                          float* scores) {
+  const int32_t stride = padded_vectors(vectors) * kBlockTokens;
+  each_tile(vectors, [&]<int kRows>(int32_t i) {
+    float* target = scores + i * kBlockTokens;
+    if (step.ahead && i == 0)
+      score_tile<kRows, true, Key>(step.blocks, step.num_blocks, queries, head_dim, target, stride);
+    else
+      score_tile<kRows, false, Key>(step.blocks, step.num_blocks, queries + i, head_dim, target,
+                                    stride);
+  });
+}
+
+template <class Value>
+inline void add_values(const BlockStep& step, const Weights& weights, int32_t vectors, int32_t head_dim,
+                       float* acc) {
+  each_tile(vectors, [&]<int kRows>(int32_t i) {
+    const Weights of_tile = weights.from(i);
+    float* target = acc + static_cast<size_t>(i) * head_dim;
+    if (step.ahead && i == 0)
+      value_tile<kRows, true, Value>(step.blocks, step.num_blocks, head_dim, of_tile, target);
+    else
+      value_tile<kRows, false, Value>(step.blocks, step.num_blocks, head_dim, of_tile, target);
+  });
+}
+
+// `run` of the group against the blocks of a step, of which it sees the same tokens.
 inline void attend_run(const AttentionShape& shape, const Workspace& work, const QueryGroup& group,
-                       const Run& run, const Blocks<Element>& blocks, const BlockScales& scales,
-                       int32_t num_blocks, const SoftmaxState& states) {
+                       const Run& run, const BlockStep& step, const SoftmaxState& states) {
   const int32_t dim = shape.head_dim;
   const int32_t begin = run.first * group.heads, vectors = run.tokens * group.heads;
-  const int32_t padded = padded_vectors(vectors);
   const SoftmaxState state = states.from(begin, dim);
-  each_tile(vectors, [&]<int kRows>(int32_t i) {
-    const float* queries = work.queries + begin + i;
-    float* scores = work.scores + i * kBlockTokens;
-    if (kAhead && i == 0)
-      score_tile<kRows, true>(blocks, num_blocks, queries, dim, scores, padded * kBlockTokens);
-    else
-      score_tile<kRows, false>(blocks, num_blocks, queries, dim, scores, padded * kBlockTokens);
+  with_element(step.keys, [&]<class Key>() {
+    score_vectors<Key>(step, work.queries + begin, vectors, dim, work.scores);
   });
-  softmax_step(shape, scales, work.scores, num_blocks, vectors, run.low, run.high, state,
+  softmax_step(shape, step.scales, work.scores, step.num_blocks, vectors, run.low, run.high, state,
                work.factors);
-  each_tile(vectors, [&]<int kRows>(int32_t i) {
-    const Weights weights = {work.scores + i * kBlockTokens, work.factors + i, padded, run.low,
-                             run.high};
-    float* acc = state.acc + static_cast<size_t>(i) * dim;
-    if (kAhead && i == 0)
-      value_tile<kRows, true>(blocks, num_blocks, dim, weights, acc);
-    else
-      value_tile<kRows, false>(blocks, num_blocks, dim, weights, acc);
+  const Weights weights = {work.scores, work.factors, padded_vectors(vectors), run.low, run.high};
+  with_element(step.values, [&]<class Value>() {
+    add_values<Value>(step, weights, vectors, dim, state.acc);
   });
 }
 
-// The same blocks in float, for groups of several tiles: converting once is cheaper than in each.
-template <class Element>
-inline Blocks<float> converted(const Workspace& work, const Blocks<Element>& blocks,
-                               int32_t num_blocks, int32_t head_dim) {
-  Blocks<float> result;
-  const int32_t size = head_dim * kBlockTokens;
-  for (int32_t b = 0; b < num_blocks; ++b) {
-    float* keys = work.keys + b * size;
-    float* values = work.values + b * size;
-    for (int32_t i = 0; i < size; i += 16) {
-      fetch_ahead(blocks.keys[b] + i, blocks.ahead[b]);
-      store(keys + i, load(blocks.keys[b] + i));
+template <class Key>
+inline void convert_keys(BlockStep& step, int32_t head_dim, float* target) {
+  constexpr int kDims = kRowDims<Key>;
+  for (int32_t b = 0; b < step.num_blocks; ++b) {
+    const uint8_t* source = step.blocks.keys[b];
+    step.blocks.keys[b] = reinterpret_cast<const uint8_t*>(target);
+    for (int32_t row = 0; row < head_dim / kDims; ++row) {
+      fetch_ahead(source, step.blocks.ahead[b]);
+      Lanes k[kDims];
+      load_keys<Key>(source, k);
+      source += bytes_of<Key>(kDims * kBlockTokens);
+      for (int i = 0; i < kDims; ++i, target += kBlockTokens) store(target, k[i]);
     }
-    for (int32_t i = 0; i < size; i += 16) {
-      fetch_ahead(blocks.values[b] + i, blocks.ahead[b]);
-      store(values + i, load(blocks.values[b] + i));
-    }
-    result.keys[b] = keys;
-    result.values[b] = values;
   }
-  return result;
+  step.keys = KvType::f32;
 }
 
-// One step for all runs of a group.
-template <class Element>
+template <class Value>
+inline void convert_values(BlockStep& step, int32_t head_dim, float* target) {
+  for (int32_t b = 0; b < step.num_blocks; ++b) {
+    const uint8_t* source = step.blocks.values[b];
+    step.blocks.values[b] = reinterpret_cast<const uint8_t*>(target);
+    for (int32_t i = 0; i < head_dim; ++i, target += 16) {  // 16 numbers of 16 tokens' head_dim
+      fetch_ahead(source, step.blocks.ahead[b]);
+      store(target, load_values<Value>(source));
+      source += bytes_of<Value>(16);
+    }
+  }
+  step.values = KvType::f32;
+}
+
+// All runs of a group. For groups of several tiles the blocks are converted to float first: once is
+// cheaper than in each.
 inline void attend_step(const AttentionShape& shape, const Workspace& work,
-                        const QueryGroup& group, const Run* runs, int32_t num_runs,
-                        const Blocks<Element>& blocks, const BlockScales& scales,
-                        int32_t num_blocks, const SoftmaxState& state) {
-  if (sizeof(Element) != sizeof(float) && group.vectors() > 2 * kRegisterRows) {
-    const Blocks<float> floats = converted(work, blocks, num_blocks, shape.head_dim);
-    for (int32_t r = 0; r < num_runs; ++r)
-      attend_run<false>(shape, work, group, runs[r], floats, scales, num_blocks, state);
-    return;
+                        const QueryGroup& group, const Run* runs, int32_t num_runs, BlockStep& step,
+                        const SoftmaxState& state) {
+  if (step.keys != KvType::f32 && group.vectors() > 2 * kRegisterRows) {
+    with_element(step.keys,
+                 [&]<class Key>() { convert_keys<Key>(step, shape.head_dim, work.keys); });
+    with_element(step.values,
+                 [&]<class Value>() { convert_values<Value>(step, shape.head_dim, work.values); });
+    step.ahead = false;
   }
   for (int32_t r = 0; r < num_runs; ++r)
-    attend_run<true>(shape, work, group, runs[r], blocks, scales, num_blocks, state);
+    attend_run(shape, work, group, runs[r], step, state);
 }
 
 // Blocks [begin, end) of the sequence for a group.
-template <class Element>
 inline void attend_blocks(const AttentionShape& shape, const KvLayout& layout,
                           const uint8_t* planes, const int32_t* block_table, int32_t begin,
                           int32_t end, const QueryGroup& group, const Workspace& work,
@@ -154,7 +184,7 @@ inline void attend_blocks(const AttentionShape& shape, const KvLayout& layout,
   const auto plane = [&](int32_t block) {
     return planes + static_cast<size_t>(block_table[block]) * layout.block_bytes();
   };
-  const int32_t most = blocks_per_step(group.vectors(), 2 * layout.plane_bytes());
+  const int32_t most = blocks_per_step(group.vectors(), layout.key_scales_offset());
   const int32_t newest_begin = first_visible(group.position + group.tokens - 1, shape.window);
   for (int32_t block = begin; block < end;) {
     // Several blocks only where every vector sees all of them.
@@ -162,20 +192,21 @@ inline void attend_blocks(const AttentionShape& shape, const KvLayout& layout,
     while (count > 1 &&
            (block + count > end || (block + count) * kBlockTokens > group.position + 1))
       count /= 2;
-    Blocks<Element> blocks;
-    BlockScales scales;
+    BlockStep step = {{}, layout.keys, layout.values, {}, count, true};
     for (int32_t b = 0; b < count; ++b) {
       const uint8_t* keys = plane(block + b);
       const int32_t later = block + b + count;
-      blocks.keys[b] = reinterpret_cast<const Element*>(keys);
-      blocks.values[b] = reinterpret_cast<const Element*>(keys + layout.plane_bytes());
-      blocks.ahead[b] = later < end ? plane(later) - keys : 0;
-      if constexpr (sizeof(Element) == 1) {
-        scales.keys[b] = reinterpret_cast<const float*>(keys + 2 * layout.plane_bytes());
-        scales.values[b] = scales.keys[b] + kBlockTokens;
-        fetch_ahead(scales.keys[b], blocks.ahead[b]);
-        fetch_ahead(scales.values[b], blocks.ahead[b]);
-      }
+      const ptrdiff_t ahead = later < end ? plane(later) - keys : 0;
+      step.blocks.keys[b] = keys;
+      step.blocks.values[b] = keys + layout.values_offset();
+      step.blocks.ahead[b] = ahead;
+      const auto scales = [&](KvType type, size_t offset) -> const float* {
+        if (!has_scales(type)) return nullptr;
+        fetch_ahead(keys + offset, ahead);
+        return reinterpret_cast<const float*>(keys + offset);
+      };
+      step.scales.keys[b] = scales(layout.keys, layout.key_scales_offset());
+      step.scales.values[b] = scales(layout.values, layout.value_scales_offset());
     }
     Run runs[kQueryVectors];
     int32_t num_runs = 1;
@@ -183,7 +214,7 @@ inline void attend_blocks(const AttentionShape& shape, const KvLayout& layout,
       runs[0] = {0, group.tokens, 0, kBlockTokens};
     else
       num_runs = find_runs(group, shape.window, block * kBlockTokens, runs);
-    attend_step(shape, work, group, runs, num_runs, blocks, scales, count, state);
+    attend_step(shape, work, group, runs, num_runs, step, state);
     block += count;
   }
 }
@@ -206,17 +237,7 @@ inline void attend_group(const AttentionShape& shape, const KvLayout& layout,
     if (begin >= end) continue;
     const SoftmaxState& state = merging ? work.span : work.total;
     if (merging) reset(state, vectors, shape.head_dim);
-    switch (layout.type) {
-      case KvType::f32:
-        attend_blocks<float>(shape, layout, planes, block_table, begin, end, group, work, state);
-        break;
-      case KvType::f16:
-        attend_blocks<Half>(shape, layout, planes, block_table, begin, end, group, work, state);
-        break;
-      case KvType::i8:
-        attend_blocks<int8_t>(shape, layout, planes, block_table, begin, end, group, work, state);
-        break;
-    }
+    attend_blocks(shape, layout, planes, block_table, begin, end, group, work, state);
     if (merging) merge_span(work.total, work.span, vectors, shape.head_dim);
     merging = true;
   }

@@ -5,11 +5,11 @@
 // tokens, the others are selected out. m, l and acc start as -infinity, 0 and 0. For each block
 // with a visible token:
 //   s = 0; for d ascending: s = fma(q[d], k[d], s);
-//          int8: k[d] is the code, then s = s * (key scale of the token)
+//          keys with scales: k[d] is the code, then s = s * (key scale of the token)
 //          s = s * scale;  with a softcap: s = softcap * tanh(s / softcap)
 //   m' = max(m, visible s);  c = exp(m - m');  p = exp(s - m'), 0 where not visible
 //   l = fma(l, c, sum of the 16 p by the fixed tree: lanes 8 apart, then 4, 2, 1)
-//          int8: v[t] is the code and from here on p[t] = p[t] * (value scale of the token)
+//          values with scales: v[t] is the code and from here on p[t] = p[t] * (the token's scale)
 //   acc = acc * c; for visible t ascending: acc = fma(p[t], v[t], acc);  m = m'
 // That restarts at every multiple of kSpanTokens. The first span that holds a visible token is the
 // total (M, L, A) as it is; each further one is merged into it:
@@ -17,10 +17,11 @@
 //   L = fma(L, C, l * c);  A = fma(A, C, acc * c);  M = M'
 // At the end out = A / L. Queries see keys at their own position and before. A query whose stored
 // keys, values or own vector hold NaN, or whose first block's scores are all -infinity, gets NaN.
-// With an int8 cache so does one that sees a token of which a key or value was not finite.
+// With codes so does one that sees a token of which a key, or value, was not finite.
 #pragma once
 
 #include "core/isa.h"
+#include "core/kv_layout.h"
 #include "core/types.h"
 
 namespace farthing {
@@ -60,11 +61,11 @@ struct AttentionKernels {
   // 2 * half_dim dims:  a' = fma(a, cos, -(b * sin)); b' = fma(b, cos, a * sin).
   void (*rope_row)(float* heads, int32_t num_heads, int32_t head_dim, const float* cos,
                    const float* sin, int32_t half_dim);
-  // Rounds k and v (num_kv_heads, head_dim) of one token to the pool's type and stores them.
-  // Nearest even; beyond fp16's range to infinity. int8: of each head scale = absmax / 127 and
-  // code = round_to_nearest_even(x * (127 / absmax)), in -127..127; an absmax below 1e-30 gives
-  // scale 0 and codes 0; a NaN or infinity among the head's numbers gives a scale of that kind and
-  // codes 0.
+  // Rounds k and v (num_kv_heads, head_dim) of one token to the pool's types and stores them.
+  // Nearest even; beyond fp16's range to infinity. Codes: of each head, with n = 127 of 8 bits or 7
+  // of 4, scale = absmax / n and code = round_to_nearest_even(x * (n / absmax)), in -n..n; an
+  // absmax below 1e-30 gives scale 0 and codes 0; a NaN or infinity among the head's numbers gives
+  // a scale of that kind and codes 0.
   void (*store_kv)(const KvLayout& layout, uint8_t* pool, int32_t layer, int32_t block,
                    int32_t slot, const float* k, const float* v);
   // Reads only stored values. q and out: rows of num_heads * head_dim, strides in floats. Any

@@ -28,10 +28,10 @@ from farthing.bench.random_weights import (
 from farthing.bench.rounds import Case
 from farthing.bench.steps import multiplies
 from farthing.program.builder import ProgramBuilder
+from farthing.program.kv_types import KvDtype
 from farthing.program.native import (
     InstructionTiming,
     KvCache,
-    KvDtype,
     NativeExecutor,
 )
 from farthing.program.ops import Program, Value, WeightSlot

@@ -14,9 +14,15 @@ from typing import Any
 
 from farthing.bench.turn import Turn
 from farthing.errors import FarthingError, InvalidParameterError
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KV_SIDES, KvDtype, StoredAs
 
-KV_TYPES: dict[KvDtype, str] = {"fp16": "f16", "int8": "q8_0", "fp32": "f32"}
+KV_TYPES: dict[StoredAs, str] = {"fp32": "f32", "fp16": "f16", "int8": "q8_0", "int4": "q4_0"}
+
+
+def kv_options(dtype: KvDtype) -> list[str]:
+    """The options of its programs for keys and values of our type."""
+    keys, values = KV_SIDES[dtype]
+    return ["-ctk", KV_TYPES[keys], "-ctv", KV_TYPES[values]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +54,7 @@ class LlamaCpp:
             sizes = ["-p", turn.prompt, "-n", 0]
         else:
             sizes = ["-p", 0, "-n", turn.new, "-d", turn.depth]
-        kv = KV_TYPES[turn.kv_cache_dtype]
-        options = ["-m", turn.model, "-t", turn.threads, "-r", 1, "-ctk", kv, "-ctv", kv]
+        options = ["-m", turn.model, "-t", turn.threads, "-r", 1, *kv_options(turn.kv_cache_dtype)]
         output = _run(self.bench, [*options, "-o", "json", *sizes])
         try:
             return {turn.phase: _rate(json.loads(output)[0]["avg_ts"])}
@@ -59,9 +64,8 @@ class LlamaCpp:
     def _batches(self, turn: Turn) -> dict[str, float]:
         assert self.batched_bench is not None, "asked before"
         context = max(turn.batch) * (turn.batch_prompt + turn.batch_new)
-        kv = KV_TYPES[turn.kv_cache_dtype]
         options: list[object] = ["-m", turn.model, "-t", turn.threads, "-tb", turn.threads]
-        options += ["-c", context, "-ctk", kv, "-ctv", kv, "--output-format", "jsonl"]
+        options += ["-c", context, *kv_options(turn.kv_cache_dtype), "--output-format", "jsonl"]
         options += ["-npp", turn.batch_prompt, "-ntg", turn.batch_new]
         options += ["-npl", ",".join(map(str, turn.batch))]
         rates = {}

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farthing.bench.llama_cpp import KV_TYPES, version_of
+from farthing.bench.llama_cpp import kv_options, version_of
 from farthing.bench.records import Record, model_name
 from farthing.bench.server_process import free_port, running
 from farthing.bench.trace import RequestTimes, TraceRequest
 from farthing.bench.trace_rounds import System
 from farthing.errors import FarthingError
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KvDtype
 
 REQUEST_SECONDS = 1800
 
@@ -45,8 +45,7 @@ class LlamaServer:
         command: list[object] = [self.program, "-m", self.model]
         command += ["-t", self.threads, "-tb", self.threads]
         command += ["-np", self.slots, "-c", self.slots * self.slot_tokens]
-        kv = KV_TYPES[self.kv_cache_dtype]
-        command += ["-ctk", kv, "-ctv", kv, "--host", "127.0.0.1", "--port", port]
+        command += [*kv_options(self.kv_cache_dtype), "--host", "127.0.0.1", "--port", port]
         with running(str(self.program), command, port):
             yield port
 

@@ -17,7 +17,8 @@ from farthing.engine.model_loader import (
 )
 from farthing.llm import LLM
 from farthing.models.registry import build_program
-from farthing.program.native import KvCache, KvDtype, NativeExecutor
+from farthing.program.kv_types import KvDtype
+from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.ops import Program
 from farthing.program.step import BLOCK_TOKENS
 from farthing.program.weights import NativeWeight, WeightPlacement

@@ -17,7 +17,7 @@ from farthing.bench.serving.load import Outcome, Played, play
 from farthing.bench.trace import RequestTimes, TraceRequest
 from farthing.bench.trace_rounds import System
 from farthing.errors import FarthingError
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KvDtype
 
 SERVER = "server"
 """The name of this system."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from farthing.engine.block_pool import BLOCK_TOKENS, blocks_for
 from farthing.errors import FarthingError
+from farthing.program.kv_types import KvDtype
 from farthing.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Turn:
     model: str
     phase: Phase
     threads: int
-    kv_cache_dtype: Literal["fp16", "int8", "fp32"] = "fp16"
+    kv_cache_dtype: KvDtype = "fp16"
     prompt: int = 512  # prefill
     depth: int = 64  # decode: tokens before the first that is timed
     new: int = 128  # decode

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from farthing.cli.terminal import console
 from farthing.errors import InvalidParameterError
+from farthing.program.kv_types import KvDtype
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -22,7 +23,7 @@ class LoadOptions:
     """How a model is loaded; lengths in tokens, None: the LLM decides."""
 
     threads: int | None = None
-    kv_cache_dtype: Literal["fp16", "int8", "fp32"] = "fp16"
+    kv_cache_dtype: KvDtype = "fp16"
     max_model_len: int | None = None
     use_cache: bool = True
     adapter: str | None = None

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from farthing.program.kv_types import KvDtype
+
 
 def complete_model(incomplete: str) -> list[str]:
     """Catalog names that begin with what was typed, for the shell."""
@@ -182,10 +184,11 @@ Threads = Annotated[
     ),
 ]
 KvCacheDtype = Annotated[
-    Literal["fp16", "int8", "fp32"],
+    KvDtype,
     typer.Option(
         "--kv-cache-dtype",
-        help="Type in which keys and values are stored; int8 takes about half of fp16.",
+        help="Types in which keys and values are stored: int8 takes about half of fp16, int4 a "
+        "quarter; k8v4 is int8 keys and int4 values.",
     ),
 ]
 MaxModelLen = Annotated[

@@ -205,11 +205,10 @@ def adapter_facts(adapter: LoraAdapter, adapted: AdaptedProgram) -> dict[str, An
 def kv_facts(program: Program, context_length: int) -> dict[str, dict[str, int]]:
     """Bytes of keys and values: of one token, and of the blocks that a full context needs."""
     from farthing.engine.block_pool import BLOCK_TOKENS, blocks_for
-    from farthing.engine.model_loader import KV_ELEMENT_BYTES, kv_bytes_per_token
+    from farthing.engine.model_loader import kv_bytes_per_token
+    from farthing.program.kv_types import KV_DTYPES
 
-    per_token: dict[str, int] = {
-        dtype: kv_bytes_per_token(program, dtype) for dtype in KV_ELEMENT_BYTES
-    }
+    per_token: dict[str, int] = {dtype: kv_bytes_per_token(program, dtype) for dtype in KV_DTYPES}
     tokens = blocks_for(context_length) * BLOCK_TOKENS
     return {
         "kv_bytes_per_token": per_token,

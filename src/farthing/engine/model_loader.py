@@ -28,7 +28,8 @@ from farthing.models.checkpoint import (
 from farthing.models.checkpoint.checkpoint import tokenizer_of
 from farthing.models.registry import FAMILIES, build_program
 from farthing.program.experts import expand, find_routing
-from farthing.program.native import FloatMode, KvCache, KvDtype, NativeExecutor
+from farthing.program.kv_types import KV_DTYPES, KV_SIDES, KvDtype
+from farthing.program.native import FloatMode, KvCache, NativeExecutor
 from farthing.program.numerics import fingerprint
 from farthing.program.ops import Attention, Program, Rows, Tap
 from farthing.program.parts import body
@@ -52,11 +53,6 @@ HEAD_DIM_MULTIPLE = 16
 
 ROW_BLOCK = 16
 """Rows that the kernels' layouts interleave: a matrix is filled up to whole blocks of them."""
-
-KV_ELEMENT_BYTES: dict[KvDtype, int] = {"fp16": 2, "int8": 1, "fp32": 4}
-
-KV_SCALE_BYTES: dict[KvDtype, int] = {"fp16": 0, "int8": 4, "fp32": 0}
-"""Of the scale that the keys, or the values, of a token and kv head share."""
 
 MIN_AUTOMATIC_TOKENS = 1024
 """The shortest context chosen for the user when memory is short; less is refused."""
@@ -106,10 +102,9 @@ def load_model(
     :class:`ContextLengthError`, :class:`InvalidParameterError`, or
     :class:`InsufficientMemoryError` before anything large is allocated.
     """
-    if options.kv_cache_dtype not in KV_ELEMENT_BYTES:
+    if options.kv_cache_dtype not in KV_DTYPES:
         raise InvalidParameterError(
-            f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of "
-            f"{', '.join(KV_ELEMENT_BYTES)}"
+            f"kv_cache_dtype={options.kv_cache_dtype!r} must be one of {', '.join(KV_DTYPES)}"
         )
     if options.kv_cache_tokens is not None and options.kv_cache_memory_bytes is not None:
         raise InvalidParameterError(
@@ -219,13 +214,13 @@ def packed_bytes(source: Source, *, router: bool = False) -> int:
 
 
 def kv_bytes_per_token(program: Program, dtype: KvDtype) -> int:
-    """Bytes the KV cache takes for one token: 2 · layers · kv heads · head dim · element bytes.
+    """Bytes the KV cache takes for one token: layers · kv heads · those of a key and a value.
 
-    And for int8 the scales, 2 · layers · kv heads · 4 bytes.
+    Each of them is head dim · bits / 8, and for codes the 4 of a scale.
     """
-    element, scale = KV_ELEMENT_BYTES[dtype], KV_SCALE_BYTES[dtype]
+    sides = KV_SIDES[dtype]
     return sum(
-        2 * op.num_kv_heads * (op.head_dim * element + scale)
+        op.num_kv_heads * sides.token_bytes(op.head_dim)
         for op in program.ops
         if isinstance(op, Attention)
     )

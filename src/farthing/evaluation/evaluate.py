@@ -31,7 +31,8 @@ from farthing.evaluation.text import Windows, cut_windows, encode_text
 from farthing.evaluation.vocabulary import Vocabulary
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
 from farthing.models.registry import FAMILIES
-from farthing.program.native import FloatMode, KvDtype
+from farthing.program.kv_types import KvDtype
+from farthing.program.native import FloatMode
 from farthing.program.step import SequenceRows, step_batch
 
 ROWS = 128

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +11,11 @@ from numpy.typing import NDArray
 from farthing import _native, machine
 from farthing.errors import FarthingError
 from farthing.program.emission import emit
+from farthing.program.kv_types import BITS, KV_SIDES, LARGEST_CODE, SCALE_BYTES, KvDtype
 from farthing.program.lowering import lower
 from farthing.program.ops import Program
 from farthing.program.step import StepBatch, StepOutput
 from farthing.program.weights import FloatArray, NativeWeight
-
-KvDtype = Literal["fp16", "int8", "fp32"]
-"""Types in which keys and values are stored; int8 with a float32 scale a token and kv head."""
 
 _BLOCK_TOKENS = 16
 """``kBlockTokens`` of ``csrc/core/types.h``."""
@@ -71,16 +68,21 @@ class KvCache:
         return self.pool.block(index)
 
     def is_finite(self, index: int) -> bool:
-        """Whether no number in a block is a NaN or an infinity; with int8, no scale.
+        """Whether no number in a block is a NaN or an infinity; where codes are, no scale.
 
         Raises ``ValueError`` for a block that is not there.
         """
-        block, scheme = self.block(index)[None], "f16" if self.dtype == "fp16" else "f32"
-        if self.dtype == "int8":  # of each layer and kv head: both planes of codes, both of scales
-            codes = 2 * _BLOCK_TOKENS * self.head_dim
-            heads = block.reshape(-1, codes + 2 * _BLOCK_TOKENS * 4)
-            block = np.ascontiguousarray(heads[:, codes:])
-        return _native.first_nonfinite(scheme, block) is None
+        sides = KV_SIDES[self.dtype]
+        heads = self.block(index).reshape(-1, _BLOCK_TOKENS * sides.token_bytes(self.head_dim))
+        start, scales = 0, 0  # of each layer and kv head: both planes, then the scales of codes
+        for side in sides:
+            stop = start + BITS[side] * _BLOCK_TOKENS * self.head_dim // 8
+            if side in LARGEST_CODE:
+                scales += SCALE_BYTES * _BLOCK_TOKENS
+            elif not _all_finite("f16" if side == "fp16" else "f32", heads[:, start:stop]):
+                return False
+            start = stop
+        return not scales or _all_finite("f32", heads[:, -scales:])
 
 
 def thread_team(num_threads: int, cpus: int | None = None) -> _native.ThreadPool:
@@ -198,6 +200,10 @@ class NativeExecutor:
         if array.shape[0] < rows:
             array = self._outputs[index] = np.empty((rows, array.shape[1]), np.float32)
         return array[:rows]
+
+
+def _all_finite(scheme: str, numbers: NDArray[np.uint8]) -> bool:
+    return _native.first_nonfinite(scheme, np.ascontiguousarray(numbers)) is None
 
 
 def _activation_group(weight: NativeWeight) -> int:

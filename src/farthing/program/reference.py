@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from farthing.config import Rope
 from farthing.errors import InvalidParameterError
 from farthing.program import ops
+from farthing.program.kv_types import KV_SIDES, LARGEST_CODE, KvDtype, StoredAs
 from farthing.program.step import BLOCK_TOKENS, NOT_FINITE, StepBatch, StepOutput
 
 Float64 = NDArray[np.float64]
 Index = NDArray[np.int64]
 Weights = Callable[[str], NDArray[np.floating]]
 """Gives a weight by name, in any floating-point type, each time it is used."""
+
+STORES: dict[StoredAs | None, type[np.floating]] = {"fp32": np.float32, "fp16": np.float16}
+"""Types that round as arrays do. What codes stand for is kept in float64."""
 
 CHUNK_OUTPUTS = 8192
 """Outputs of a matrix held in float64 at a time, so that a real model runs in little memory."""
@@ -29,11 +33,12 @@ class ReferenceExecutor:
     """Plays ``program`` over its own KV store, which grows with the highest block in use.
 
     ``kv_dtype`` rounds stored keys and values, as a native cache of that type does: for ``int8``
-    to a multiple, from -127 to 127, of the largest magnitude in the head's vector over 127.
+    to a multiple, from -127 to 127, of the largest magnitude in the head's vector over 127; for
+    ``int4`` the same with 7. None rounds nothing.
     """
 
     def __init__(
-        self, program: ops.Program, weights: Weights, *, kv_dtype: DTypeLike = np.float64
+        self, program: ops.Program, weights: Weights, *, kv_dtype: KvDtype | None = None
     ) -> None:
         self.program = program
         self._weights = weights
@@ -42,10 +47,16 @@ class ReferenceExecutor:
         }
         layers = [op for op in program.ops if isinstance(op, ops.Attention)]
         # One array a layer, (slots, kv heads, head dim); slot b * BLOCK_TOKENS + i is in block b.
-        self._codes = np.dtype(kv_dtype) == np.int8
-        stored = np.float64 if self._codes else kv_dtype
-        self._keys = [np.zeros((0, op.num_kv_heads, op.head_dim), stored) for op in layers]
-        self._values = [array.copy() for array in self._keys]
+        self._sides: tuple[StoredAs | None, StoredAs | None] = (
+            (None, None) if kv_dtype is None else KV_SIDES[kv_dtype]
+        )
+        self._keys, self._values = (
+            [
+                np.zeros((0, op.num_kv_heads, op.head_dim), STORES.get(side, np.float64))
+                for op in layers
+            ]
+            for side in self._sides
+        )
         self._holds = np.zeros(0, np.int64)  # (slots,) the position a slot was stored for; -1: none
 
     def run(self, batch: StepBatch) -> StepOutput:
@@ -125,8 +136,10 @@ class ReferenceExecutor:
         )
         if op.rope is not None:
             q, k = _rotate(q, batch.positions, op.rope), _rotate(k, batch.positions, op.rope)
-        if self._codes:
-            k, v = rounded_to_codes(k), rounded_to_codes(v)
+        k, v = (
+            rounded_to_codes(x, LARGEST_CODE[side]) if side in LARGEST_CODE else x
+            for x, side in zip((k, v), self._sides, strict=True)
+        )
         keys, values = self._keys[op.layer], self._values[op.layer]
         out = np.empty_like(q)
         spans = list(zip(batch.row_offsets[:-1], batch.row_offsets[1:], slots, strict=True))
@@ -265,16 +278,17 @@ def inverse_frequencies(rope: Rope) -> Float64:
             raise InvalidParameterError("rope.scaling longrope: not yet fixed by Rope.at_context")
 
 
-def rounded_to_codes(heads: Float64) -> Float64:
+def rounded_to_codes(heads: Float64, largest_code: int) -> Float64:
     """Code times scale of each number of (T, heads, head_dim); NaN where a head's are not finite.
 
-    Rounded as float32 numbers, which is what a native cache is given.
+    Codes are from ``-largest_code`` to ``largest_code``. Rounded as float32 numbers, which is what
+    a native cache is given.
     """
     single = heads.astype(np.float32)
     with np.errstate(invalid="ignore", divide="ignore"):
         largest = np.abs(single).max(axis=-1, keepdims=True)
-        codes = np.rint(single * (np.float32(127) / largest))
-        scale = largest / np.float32(127)
+        codes = np.rint(single * (np.float32(largest_code) / largest))
+        scale = largest / np.float32(largest_code)
         rounded: Float64 = codes.astype(np.float64) * scale
     rounded[np.broadcast_to(largest < np.float32(1e-30), rounded.shape)] = 0
     rounded[~np.broadcast_to(np.isfinite(largest), rounded.shape)] = np.nan

@@ -13,7 +13,8 @@ from farthing.engine.model_loader import LoadOptions
 from farthing.engine.prefix_store import check_prefix_folder
 from farthing.llm_arguments import check_counts, check_names
 from farthing.models.adapter import open_adapter
-from farthing.program.native import FloatMode, KvDtype
+from farthing.program.kv_types import KvDtype
+from farthing.program.native import FloatMode
 from farthing.program.weights import WeightPlacement
 from farthing.server.observation.logs import LogSettings
 

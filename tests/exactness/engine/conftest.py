@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KV_DTYPES, KvDtype
 from support.engine_grid import CONTEXT, EngineModel, Grid
 from support.packing import pack
 from support.tiny_models import KINDS, make_model
@@ -25,15 +25,15 @@ MODELS = {
         KINDS["qwen2-tied"], num_layers=2, hidden_size=128, num_heads=8, intermediate_size=352
     ),
 }
-PAIRS = [(name, dtype) for name in MODELS for dtype in ("fp16", "int8", "fp32")]
+PAIRS = [(name, dtype) for name in MODELS for dtype in KV_DTYPES]
 # All tests take one of each model here, and the others with the slow ones.
 FIRST = [
     ("qwen2", "fp16"),
     ("gemma2", "int8"),
     ("qwen3-moe", "fp32"),
-    ("qwen2 in w4g32", "int8"),
+    ("qwen2 in w4g32", "int4"),
 ]
-REAL_PAIRS = [(REAL, "fp16"), (REAL, "int8")]
+REAL_PAIRS = [(REAL, dtype) for dtype in ("fp16", "int8", "int4", "k8v4")]
 
 
 def model_path(name: str, directory: Path) -> Path:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from farthing.program.native import KvDtype
+from farthing.program.kv_types import KvDtype
 from support.engine_grid import EngineModel, Grid
 from support.native_runs import make_embedding_infinite
 
 
 @pytest.mark.parametrize("rows", [512, 16])
-@pytest.mark.parametrize("kv_dtype", ["fp16", "int8"])
+@pytest.mark.parametrize("kv_dtype", ["fp16", "int8", "int4", "k8v4"])
 def test_logits_that_are_not_finite(
     make_grid: Callable[[tuple[str, KvDtype]], Grid], kv_dtype: KvDtype, rows: int
 ) -> None:

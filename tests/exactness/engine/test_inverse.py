@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from farthing.engine.block_pool import BLOCK_TOKENS
 from farthing.engine.prefix_cache import CachedBlock
-from farthing.program.native import KvDtype, NativeExecutor
+from farthing.program.kv_types import KvDtype
+from farthing.program.native import NativeExecutor
 from farthing.program.step import SequenceRows, StepBatch, step_batch
 from farthing.sampling.sampler import SampledRow, Sampler
 from support.engine_grid import EngineModel, Grid

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from farthing import LLM, RequestOutput, SamplingParams, StreamChunk, StructuredOutputsParams
-from farthing.program.native import KvDtype, NativeExecutor
+from farthing.program.kv_types import KvDtype
+from farthing.program.native import NativeExecutor
 from support.engine_grid import Grid
 from support.recorded_logits import RecordingRunner
 
@@ -85,7 +86,7 @@ class Recorded:
         return output.prompt_logprobs, choices
 
 
-@pytest.fixture(scope="module", params=["qwen2-fp16", "gemma2-int8"])
+@pytest.fixture(scope="module", params=["qwen2-fp16", "gemma2-int8", "qwen2-k8v4"])
 def path_and_dtype(
     request: pytest.FixtureRequest, make_grid: Callable[[tuple[str, KvDtype]], Grid]
 ) -> tuple[Path, KvDtype]:

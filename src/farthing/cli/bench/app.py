@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,7 @@ from farthing.cli.bench.requests import requests
 from farthing.cli.bench.serve import serve
 from farthing.cli.bench.serve_options import SeveralValuesCommand
 from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads, Weights
+from farthing.program.kv_types import KvDtype
 
 if TYPE_CHECKING:
     from farthing.cli.bench.session import Session
@@ -195,7 +196,7 @@ def _decode(
     model: str | None,
     shape: str | None,
     scheme: str | None,
-    kv_cache_dtype: Literal["fp16", "int8", "fp32"],
+    kv_cache_dtype: KvDtype,
     weights: WeightPlacement,
     sizes: list[int],
     contexts: list[int],

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from errno import ENOTDIR
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from farthing import machine
 from farthing.bench.limits import Limits, barrier_seconds
@@ -35,6 +35,7 @@ from farthing.cli.download import fetch
 from farthing.cli.loading import LoadBar
 from farthing.cli.terminal import write_json
 from farthing.errors import InvalidParameterError
+from farthing.program.kv_types import KvDtype
 from farthing.program.native import thread_team
 from farthing.program.weights import WeightPlacement
 
@@ -71,7 +72,7 @@ class Session:
         shape: str | None,
         scheme: str | None,
         needs: Needs,
-        kv_cache_dtype: Literal["fp16", "int8", "fp32"],
+        kv_cache_dtype: KvDtype,
         weights: WeightPlacement,
     ) -> Target:
         """The model or shape that was asked for, its cache written.

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farthing import _native
+from farthing.program.kv_types import KV_DTYPES, KV_SIDES, KvDtype
 
 Floats = npt.NDArray[np.float32]
 Results = tuple[npt.NDArray[Any], ...]
@@ -235,7 +236,7 @@ def attention_cases() -> Iterator[KernelCase]:
         heads, label = awkward(rng, len(positions), 3, dim), f"dim {dim}"
         yield KernelCase("rope table", label, _native.rope_table, (positions, frequencies))
         yield KernelCase("rope", label, _rotated, (heads, positions, frequencies))
-    for kv_type in ("f16", "i8", "f32"):
+    for dtype in KV_DTYPES:
         for dim in (16, 64, 80):
             for context, rows in ((1, 1), (15, 3), (16, 16), (17, 1), (100, 7), (2100, 2)):
                 for softcap, window in ((0.0, 0), (50.0, 40)):
@@ -243,8 +244,8 @@ def attention_cases() -> Iterator[KernelCase]:
                     label = f"dim {dim}, {rows} of {context} tokens, window {window}"
                     k, v = rng.standard_normal((2, context, 2, dim)).astype(np.float32)
                     q = (4 * rng.standard_normal((rows, 6, dim))).astype(np.float32)
-                    arguments = (kv_type, k, v, q, softcap, window)
-                    yield KernelCase(f"attention {kv_type}", label, _attended, arguments)
+                    arguments = (dtype, k, v, q, softcap, window)
+                    yield KernelCase(f"attention {dtype}", label, _attended, arguments)
 
 
 def _rotated(
@@ -260,15 +261,15 @@ def _rotated(
 
 
 def _attended(
-    isa: str, kv_type: str, k: Floats, v: Floats, q: Floats, softcap: float, window: int
+    isa: str, dtype: KvDtype, k: Floats, v: Floats, q: Floats, softcap: float, window: int
 ) -> Results:
     """The pool after storing k and v (tokens, kv heads, dim), and q's attention over it."""
     context, kv_heads, dim = k.shape
     blocks = -(-context // _BLOCK_TOKENS)
     table = np.arange(blocks, dtype=np.int32)[::-1].copy()
-    token_bytes = {"f16": 2 * dim, "i8": dim + 4, "f32": 4 * dim}[kv_type]  # codes have a scale
-    pool = np.zeros(blocks * 2 * kv_heads * _BLOCK_TOKENS * token_bytes, np.uint8)
-    kernels = _native.TestPool(isa, kv_type, 1, kv_heads, dim, pool)
+    token_bytes = kv_heads * KV_SIDES[dtype].token_bytes(dim)
+    pool = np.zeros(blocks * _BLOCK_TOKENS * token_bytes, np.uint8)
+    kernels = _native.TestPool(isa, dtype, 1, kv_heads, dim, pool)
     tokens = np.arange(context, dtype=np.int32)
     kernels.store(0, table[tokens // _BLOCK_TOKENS], tokens % _BLOCK_TOKENS, k, v)
     whole, in_parts = (

@@ -9,7 +9,8 @@ import typer
 
 from farthing.cli.options import MODEL_HELP, Adapter, Batching, Kv, complete_model
 from farthing.cli.serve.option import Names, flag
-from farthing.cli.serve.spellings import MODEL_SPELLINGS, variables
+from farthing.cli.serve.spellings import MODEL_SPELLINGS, KvSpelling, variables
+from farthing.program.kv_types import KV_DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +100,14 @@ class EngineFlags:
         ),
     ] = None
     kv_cache_dtype: Annotated[
-        Literal["fp16", "int8", "fp32", "auto", "f16", "q8_0", "f32"],
+        KvSpelling,
         flag(
             *("--kv-cache-dtype", "--cache-type-k", "-ctk", "--cache-type-v", "-ctv"),
-            metavar="fp16|int8|fp32",
+            metavar="|".join(KV_DTYPES),
             shows=True,
-            help="Type in which keys and values are stored; int8 takes about half of fp16. "
-            "auto and f16 are fp16, q8_0 is int8, f32 is fp32.",
+            help="Types in which keys and values are stored: int8 takes about half of fp16, int4 "
+            "a quarter; k8v4 is int8 keys and int4 values. auto and f16 are fp16, q8_0 is int8, "
+            "q4_0 is int4, f32 is fp32.",
         ),
     ] = "fp16"
     kv_cache_tokens: Annotated[

@@ -8,17 +8,21 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from farthing.errors import InvalidParameterError
+from farthing.program.kv_types import KV_DTYPES, KvDtype
 
 PREFIX = "FARTHING_"
 
 MODEL_SPELLINGS = ("--model", "-m", "-hf")
 """Of the one argument, which is an option too."""
 
-KV_TYPES: Mapping[str, Literal["fp16", "int8", "fp32"]] = {
-    **{"fp16": "fp16", "int8": "int8", "fp32": "fp32"},
-    **{"auto": "fp16", "f16": "fp16", "q8_0": "int8", "f32": "fp32"},  # as elsewhere
+KvSpelling = Literal[KvDtype, "auto", "f32", "f16", "q8_0", "q4_0"]
+"""What ``--kv-cache-dtype`` may be: our types, and names that they have elsewhere."""
+
+KV_TYPES: Mapping[str, KvDtype] = {
+    **{dtype: dtype for dtype in KV_DTYPES},
+    **{"auto": "fp16", "f32": "fp32", "f16": "fp16", "q8_0": "int8", "q4_0": "int4"},
 }
-"""What ``--kv-cache-dtype`` may be, and which of our types that is."""
+"""Which of our types a spelling is."""
 
 
 @dataclass(frozen=True, slots=True)
