@@ -11,12 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from farthing.engine.model_loader import LoadOptions, load_model
+from farthing.program.kv_types import KvDtype
 from farthing.program.step import SequenceRows, step_batch
 from farthing.sampling.sampler import SampledRow, Sampler
 
 
-def logits_and_tokens(model: Path, threads: int) -> tuple[bytes, list[int]]:
-    options = LoadOptions(num_threads=threads, kv_cache_tokens=256, max_num_batched_tokens=64)
+def logits_and_tokens(model: Path, dtype: KvDtype, threads: int) -> tuple[bytes, list[int]]:
+    options = LoadOptions(
+        kv_cache_dtype=dtype, num_threads=threads, kv_cache_tokens=256, max_num_batched_tokens=64
+    )
     runner = load_model(model, options).runner
     executor = runner.executor
     executor._threads = type(executor.threads)(threads, threads)
@@ -33,10 +36,13 @@ def logits_and_tokens(model: Path, threads: int) -> tuple[bytes, list[int]]:
 
 
 def main(model: Path) -> None:
-    alone = logits_and_tokens(model, 1)
-    for _ in range(3):
-        assert logits_and_tokens(model, 4) == alone
-    print(f"equal on 1 and 4 threads: {len(alone[0])} bytes of logits, {len(alone[1])} tokens")
+    types: tuple[KvDtype, ...] = ("fp16", "int4")  # of int4, neighbours' codes lie close together
+    for dtype in types:
+        alone = logits_and_tokens(model, dtype, 1)
+        for _ in range(3):
+            assert logits_and_tokens(model, dtype, 4) == alone
+        size, count = len(alone[0]), len(alone[1])
+        print(f"{dtype}: equal on 1 and 4 threads: {size} bytes of logits, {count} tokens")
 
 
 if __name__ == "__main__":
