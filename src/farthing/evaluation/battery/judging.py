@@ -23,7 +23,8 @@ def is_right(item: Item, text: str) -> bool:
     (*The capital of France is Paris*). What follows may be another sentence, an explanation
     (*Jupiter, the largest planet*) or words of the question (*Pacific Ocean*, *7 days*), but not
     what makes it another answer: *Guinea-Bissau* is not Guinea, nor *carbon dioxide* carbon, and
-    *Paris or London*, *Paris, London* and *Paris, Texas* are not Paris.
+    *Paris or London*, *Paris, London* and *Paris, Texas* are not Paris. Words are parted by blanks
+    or signs; in writing that parts none, the line must be the answer alone. The rule is English.
     """
     given = words(text.split("\n", 1)[0])
     asked = {_singular(word.text) for word in words(item.question)}
