@@ -35,7 +35,8 @@ struct Uniform {
     // have outliers that are better clipped.
     const bool longer = n > kLongGroup;
     const float first = bits <= 4 ? 0.66f : bits == 5 ? 0.72f : bits == 6 ? 0.8f : 0.88f;
-    const float last = bits <= 4   ? (longer ? 4.0f : 1.4f)
+    const float last = bits <= 3   ? (longer ? 4.0f : 2.0f)
+                       : bits == 4 ? (longer ? 4.0f : 1.4f)
                        : bits == 5 ? (longer ? 3.0f : 1.2f)
                        : bits == 6 ? (longer ? 2.0f : 1.1f)
                                    : (longer ? 1.5f : 1.05f);

@@ -69,6 +69,19 @@ def test_a_matrix_of_many_chunks_has_what_all_of_them_share(
             assert_same_bits(logits(served), logits(RoundedInMemory(source, scheme, method)))
 
 
+def test_a_search_over_too_much_is_refused_and_absmax_is_not(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farthing.packing.quantize._SEARCHED_BYTES", 4000)
+    with pytest.raises(
+        InvalidParameterError, match="--method mse: .* one scale of model.embed_tok"
+    ):
+        pack(source, tmp_path / "packed", "w4tensor", "mse")
+    assert list(tmp_path.iterdir()) == []
+    pack(source, tmp_path / "packed", "w4tensor")
+    pack(source, tmp_path / "rows", "w4row", "mse")
+
+
 def test_a_learnt_codebook_is_in_the_manifest(source: Path, tmp_path: Path) -> None:
     manifest = open_checkpoint(pack(source, tmp_path / "packed", "km4g64"), FAMILIES).manifest
     assert manifest is not None

@@ -34,7 +34,10 @@ from farthing.program.native import FloatMode
 from farthing.program.numerics import NUMERICS_VERSION
 from farthing.program.weights import packed_shape
 from farthing.quantization.rounding import ROUNDING_METHODS, RoundingMethod
+from farthing.quantization.schemes import WHOLE_TENSOR
 from farthing.version import installed_version
+
+_SEARCHED_BYTES = 2 << 30  # floats of a matrix whose one scale is searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,9 @@ def quantize_model(
 ) -> PackedModel:
     """Packs the model at ``source`` into a new directory ``target``.
 
-    Memory for the largest matrix and some rows is needed. An interrupted run leaves a folder beside
-    ``target`` from which the next one with the same source and options goes on.
+    Memory for the largest matrix and some rows is needed; a search for the one scale of a matrix
+    needs its weights as floats, of which there may be 2 GiB. An interrupted run leaves a folder
+    beside ``target`` from which the next one with the same source and options goes on.
 
     Raises :class:`InvalidParameterError` for options and targets that cannot be, and subclasses of
     :class:`FarthingError` for models that cannot be opened or packed and a disk without room.
@@ -100,6 +104,7 @@ def quantize_model(
     check_tensors(checkpoint, program.weights)
     check_target(target, [source, *_files(checkpoint)], force=options.force)
     work = plan(checkpoint, program, options.scheme, options.head_scheme, options.schemes)
+    _refuse_large_searches(work, options.method)
     told.plan(work)
     shards = plan_shards(*_pieces(work), options.shard_bytes)
     total = sum(piece.nbytes for shard in shards for piece in shard.pieces)
@@ -126,6 +131,17 @@ def _pieces(work: Plan) -> tuple[list[Piece], list[Piece]]:
         matrices.append(Piece(m.name, "U8", shape, shape[0] * shape[1]))
     vectors = [Piece(name, "F32", (v.cols,), 4 * v.cols) for name, v in work.vectors]
     return matrices, vectors
+
+
+def _refuse_large_searches(work: Plan, method: RoundingMethod) -> None:
+    for m in work.matrices:
+        nbytes = 4 * m.source.rows * m.source.cols
+        if m.scheme.group == WHOLE_TENSOR and method != "absmax" and nbytes > _SEARCHED_BYTES:
+            raise InvalidParameterError(
+                f"--method {method}: a search for the one scale of {m.name} would hold "
+                f"{nbytes / 2**30:.1f} GiB of floats, more than {_SEARCHED_BYTES >> 30}; absmax "
+                "needs none"
+            )
 
 
 def _tensors(work: Plan, skip: int, options: PackOptions) -> Iterator[PackedMatrix]:
