@@ -151,6 +151,15 @@ def memory_available(root: Path = ROOT) -> int:
     return int(psutil.virtual_memory().available)
 
 
+def peak_resident_bytes(root: Path = ROOT) -> int:
+    """The most memory this process has had, pages of mapped files included; 0 if nobody says.
+
+    Not what ``getrusage`` says, which a child inherits from its parent.
+    """
+    status = _read(root / "proc/self/status")
+    return _kilobytes(_status_field(status, "VmHWM")) or 0
+
+
 def huge_pages(root: Path = ROOT) -> HugePages:
     """The kernel's huge page settings."""
     modes = _read(root / "sys/kernel/mm/transparent_hugepage/enabled")

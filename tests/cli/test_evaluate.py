@@ -6,14 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import time
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.command_line import COMMAND, CommandLine
 from support.evaluations import TEXT
-from support.tiny_models import make_tiny_model
+from support.tiny_models import KINDS, make_model, make_tiny_model
 
 
 @pytest.fixture
@@ -30,52 +31,95 @@ def rounded(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_tiny_model("qwen2-tied", path, dtype="bfloat16"))
 
 
-def test_figures_for_programs(
-    farthing: CommandLine, rounded: str, tiny_model: str, text: str
-) -> None:
-    options = ("--context", "32", "--chunks", "4", "--json")
-    result = farthing("evaluate", rounded, "--text", text, "--kl", tiny_model, *options)
-    assert result.returncode == 0
-    facts = json.loads(result.stdout)
-    assert (facts["model"], facts["reference"], facts["text"]) == (rounded, tiny_model, text)
-    assert facts["kv_cache_dtype"] == "fp16"
-    tokens = facts["tokens"]
-    assert (tokens["context"], tokens["windows"], tokens["scored"]) == (32, 4, 60)
-    assert tokens["available_windows"] > 4
-    assert tokens["scored_bytes"] >= 60
-    against = facts["against"]
-    for estimate in (facts["perplexity"], facts["bits_per_byte"], against["kl"]["mean"]):
-        assert estimate["value"] > estimate["standard_error"] > 0
-    assert 0 < against["kl"]["mean"]["value"] < 0.1
-    assert against["same_top"]["total"] == 60
-    assert 0 < against["same_top"]["low"] < against["same_top"]["high"] <= 1
-    assert facts["memory"]["reference_weights"] > facts["memory"]["model_weights"]
-    assert "of disk" in result.stderr
+@pytest.fixture(scope="module")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """With room for the questions of the battery."""
+    config = replace(KINDS["qwen2-tied"], context_length=512)
+    return str(make_model(config, tmp_path_factory.mktemp("tiny") / "long"))
 
 
-def test_figures_for_people(
+QUICK = ("--context", "32", "--battery", "none", "--no-speed")
+
+
+def test_schemes_for_programs(
+    farthing: CommandLine, long_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything at once: text, paths, questions with and without a penalty, speed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    options = ("--context", "32", "--tokens", "320", "--positions", "60", "--json")
+    result = farthing(
+        "evaluate",
+        long_model,
+        *("--schemes", "w8row,w4row"),
+        *("--repetition-penalty", "1.1"),
+        *options,
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["reference_is"] == "the file's own values"
+    assert [model["name"] for model in report["models"]] == ["reference", "w8row", "w4row"]
+    assert [model["scheme"] for model in report["models"]] == [None, "w8row", "w4row"]
+    assert report["settings"]["kv_cache_dtype"] == "fp16"
+    assert report["tokens"]["scored"] == 10 * 15
+    assert (report["positions"], report["paths"]) == (60, 2)
+    reference, row8, row4 = report["models"]
+    assert reference["text"]["kl"] is None
+    assert reference["paths"]["share"]["count"] == 60
+    assert row8["text"]["kl"]["mean"]["value"] < row4["text"]["kl"]["mean"]["value"]
+    assert 60 > row8["paths"]["share"]["count"] > row4["paths"]["share"]["count"]
+    assert reference["size"]["bits_per_weight"] == 32
+    # Rows of 64 and more columns: two bytes for the scale of each.
+    assert 8 < row8["size"]["bits_per_weight"] < 8.25
+    assert row4["size"]["files"] < row8["size"]["files"]
+    for model in report["models"]:
+        assert model["battery"]["right"]["total"] == 16
+        assert model["battery"]["right_with_penalty"]["total"] == 16
+        assert len(model["battery"]["answers"]) == 16
+        speed = model["speed"]
+        assert speed["alone"]["batch"] == 1
+        assert speed["alone"]["least"] <= speed["alone"]["seconds"] <= speed["alone"]["most"]
+        assert speed["knee"] in speed["steps"]
+    pairs = [(pair["first"], pair["second"]) for pair in report["pairs"]]
+    assert pairs == [("w8row", "reference"), ("w4row", "reference"), ("w8row", "w4row")]
+    for pair in report["pairs"]:
+        assert all(pair["verdicts"].values())
+    assert report["pairs"][2]["verdicts"]["agreement"].startswith("better: ")
+    assert report["recommendation"] is None
+    assert report["machine"]["isa"]
+    assert report["software"]["python"]
+    assert report["memory"]["peak_resident"] > report["memory"]["reference_weights"]
+    assert list(tmp_path.iterdir()) == []
+    assert "MiB of disk" in result.stderr
+
+
+def test_a_reference_for_people(
     farthing: CommandLine, rounded: str, tiny_model: str, text: str
 ) -> None:
-    options = ("--context", "32", "--tokens", "100")
-    result = farthing("evaluate", rounded, "--text", text, "--kl", tiny_model, *options)
-    assert result.returncode == 0
-    lines = {line[:17].strip(): line[17:].strip() for line in result.stdout.splitlines()}
+    options = ("--tokens", "100", "--positions", "2", *QUICK)
+    result = farthing("evaluate", rounded, "--text", text, "--against", tiny_model, *options)
+    assert result.returncode == 0, result.stderr
+    lines = {line[:14].strip(): line[14:].strip() for line in result.stdout.splitlines()}
+    assert lines["Reference"] == tiny_model
     assert "3 of " in lines["Text"]
     assert "45 tokens scored" in lines["Text"]
-    for name in ("Perplexity", "Bits per byte", "Its perplexity", "Ratio", "KL divergence"):
-        assert " ± " in lines[name]
-    assert lines["Reference"] == tiny_model
-    assert "at 95 %" in lines["Same top token"]
+    assert lines["Greedy paths"] == "2 positions of 1 paths"
     assert "on disk" in lines["Memory"]
+    table = result.stdout.split("Agreement, 95 %")[1]
+    assert "reference" in table
+    assert "rounded against the reference" in result.stdout
+    for name in ("Perplexity", "Next token", "Agreement"):
+        assert f"  {name} " in result.stdout.split("against the reference")[1]
+    assert "Battery" not in result.stdout
 
 
-def test_without_a_reference_there_is_perplexity_alone(
+def test_without_a_reference_there_are_no_comparisons(
     farthing: CommandLine, tiny_model: str, text: str
 ) -> None:
-    result = farthing("evaluate", tiny_model, "--text", text, "--context", "32")
-    assert result.returncode == 0
-    assert "Perplexity" in result.stdout
-    assert "KL divergence" not in result.stdout
+    result = farthing("evaluate", tiny_model, "--text", text, "--tokens", "0", *QUICK)
+    assert result.returncode == 0, result.stderr
+    assert "Perpl." in result.stdout
+    assert "KL" not in result.stdout
+    assert "against" not in result.stdout
     assert "on disk" not in result.stdout
     last = result.stderr.splitlines()[-1]
     count = result.stdout.split(" windows of")[0].split()[-1]
@@ -84,50 +128,93 @@ def test_without_a_reference_there_is_perplexity_alone(
 
 def test_the_kv_type_reaches_the_model(farthing: CommandLine, tiny_model: str, text: str) -> None:
     """With keys and values as the reference keeps them, a model is its own reference."""
-    options = ("--text", text, "--kl", tiny_model, "--context", "32", "--json")
+    options = ("--text", text, "--against", tiny_model, "--positions", "2", *QUICK, "--json")
     facts = [
         json.loads(farthing("evaluate", tiny_model, *options, "--kv-cache-dtype", kv_type).stdout)
         for kv_type in ("fp32", "fp16")
     ]
-    exact, rounded = (each["against"]["kl"]["maximum"] for each in facts)
+    exact, rounded = (each["models"][1]["text"]["kl"]["maximum"] for each in facts)
     assert exact == 0 < rounded
 
 
+def test_recommendations_name_the_smallest(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path
+) -> None:
+    """With a margin that nothing leaves and one that nothing random can be shown to keep."""
+    options = ("--recommend", "--schemes", "w8row,w4row", "--positions", "4", *QUICK)
+    wide = farthing("evaluate", tiny_model, *options, "--margin", "90", "--max-loss", "90")
+    assert wide.returncode == 0, wide.stderr
+    *_, equivalent, within = wide.stdout.splitlines()
+    assert equivalent == ("Smallest that is equivalent to the reference within 90 points: w4row")
+    assert within == "Smallest that loses less than 90 points: w4row"
+    assert "8,205 tokens scored" in wide.stdout
+    narrow = farthing("evaluate", tiny_model, *options, "--margin", "0.001", "--max-loss", "0.001")
+    assert narrow.stdout.splitlines()[-1].endswith(": none of these")
+
+
 @pytest.mark.parametrize(
-    ("content", "options", "problem"),
+    ("options", "problem"),
     [
-        (None, (), "No such file"),
-        (b"", (), "text.txt: the text is empty"),
-        (b"\xff\xfe\x00", (), "not UTF-8 text: byte 0 cannot"),
-        (b"A penny saved.", (), "too few for a window of 32"),
-        (TEXT.encode(), ("--tokens", "31"), "--tokens 31 is less than a window of 32 tokens"),
-        (TEXT.encode(), ("--kl", "no-such-model"), "no-such-model"),
+        (("--text", "missing.txt"), "No such file"),
+        (("--text", "empty.txt"), "empty.txt: the text is empty"),
+        (("--text", "bytes.txt"), "not UTF-8 text: byte 0 cannot"),
+        (("--text", "short.txt"), "too few for a window of 32"),
+        (("--text", "short.txt", "--context", "8", "--schemes", "w8row"), "enough for 0"),
+        (("--tokens", "31"), "--tokens 31 is less than a window of 32 tokens"),
+        (("--against", "no-such-model"), "no-such-model"),
+        (("--schemes", "w8row,w9row"), "weights cannot be packed in 'w9row'; there are"),
+        (("--schemes", "w8row,w8row"), "--schemes names w8row twice"),
+        (("--schemes", ","), "--schemes ',' names no scheme"),
+        (("--positions", "10"), "--positions 10 are of a reference's greedy path"),
+        (("--schemes", "w8row", "--positions", "1000000"), "20834 prompts of 64 tokens"),
+        (("--battery", "missing.jsonl"), "battery 'missing.jsonl': no such file"),
+        (("--recommend", "--tokens", "512"), "--recommend takes 8,192 scored tokens at least"),
+        (("--recommend", "--margin", "0"), "--margin 0 must be above 0"),
+        (("--recommend", "--max-loss", "100"), "--max-loss 100 must be above 0"),
+        (("--repetition-penalty", "0"), "repetition_penalty=0"),
     ],
 )
 def test_bad_input_is_one_line(
     farthing: CommandLine,
     tiny_model: str,
     tmp_path: Path,
-    content: bytes | None,
+    monkeypatch: pytest.MonkeyPatch,
     options: tuple[str, ...],
     problem: str,
 ) -> None:
-    file = tmp_path / "text.txt"
-    if content is not None:
-        file.write_bytes(content)
-    result = farthing("evaluate", tiny_model, "--text", str(file), "--context", "32", *options)
+    monkeypatch.chdir(tmp_path)
+    for name, content in (
+        ("empty.txt", b""),
+        ("bytes.txt", b"\xff\xfe\x00"),
+        ("short.txt", b"A penny saved."),
+    ):
+        (tmp_path / name).write_bytes(content)
+    asked = options if "--battery" in options else (*options, "--battery", "none")
+    contexts = () if "--context" in options else ("--context", "32")
+    result = farthing("evaluate", tiny_model, *contexts, *asked)
     assert result.returncode == 2
     assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
+    (line,) = result.stderr.splitlines()[-1:]
     assert line.startswith("farthing: error: ")
     assert problem in line
+    assert "loading" not in result.stderr
+
+
+def test_a_packed_model_cannot_be_packed_again(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path
+) -> None:
+    packed = tmp_path / "packed"
+    assert farthing("quantize", tiny_model, "-s", "w4g64", "-o", str(packed)).returncode == 0
+    result = farthing("evaluate", str(packed), "--schemes", "w8row", *QUICK)
+    assert result.returncode == 2
+    assert "is packed already" in result.stderr.splitlines()[-1]
 
 
 def test_models_of_other_vocabularies_are_named(
     farthing: CommandLine, tiny_model: str, text: str, tmp_path: Path
 ) -> None:
     other = str(make_tiny_model("qwen2", tmp_path / "other"))
-    result = farthing("evaluate", other, "--text", text, "--kl", tiny_model, "--context", "32")
+    result = farthing("evaluate", other, "--text", text, "--against", tiny_model, *QUICK)
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
     assert other in line
@@ -135,28 +222,33 @@ def test_models_of_other_vocabularies_are_named(
     assert "do not share a vocabulary" in line
 
 
-def test_ctrl_c_leaves_nothing_behind(
-    environment: dict[str, str], tiny_model: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_whoever_stops_it_finds_nothing_left_behind(
+    environment: dict[str, str],
+    tiny_model: str,
+    tmp_path: Path,
+    number: signal.Signals,
+    status: int,
 ) -> None:
-    file = tmp_path / "text.txt"
-    file.write_text(TEXT * 1000, encoding="utf-8")
     folder = tmp_path / "temporary"
     folder.mkdir()
-    command = [*COMMAND, "evaluate", tiny_model, "--text", str(file), "--kl", tiny_model]
+    command = [*COMMAND, "evaluate", tiny_model, "--schemes", "w8row", "--tokens", "64000", *QUICK]
     with subprocess.Popen(
-        [*command, "--context", "32"],
+        command,
         env={**environment, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stderr is not None
-        line = process.stderr.readline()  # said before the states are written
-        assert str(folder) in line
-        time.sleep(0.5)
-        assert process.poll() is None, "over too soon"
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(60) == 130
+        for line in process.stderr:
+            if line.startswith("w8row, window"):
+                break
+        assert list(folder.iterdir()), "the model is there while it is measured"
+        os.kill(process.pid, number)
+        assert process.wait(60) == status
         assert process.stdout is not None
         assert process.stdout.read() == ""
     assert list(folder.iterdir()) == []

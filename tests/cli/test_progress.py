@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from farthing.cli.download import DownloadBar
-from farthing.cli.evaluate import EvaluationProgress
 from farthing.cli.loading import LoadBar
-from farthing.evaluation.divergence import Scores
 
 
 class Screen(io.StringIO):
@@ -100,32 +96,3 @@ def test_a_load_is_silent_where_nobody_looks(
     bar.advance(1, 10)
     bar.finish()
     assert capsys.readouterr().err == ""
-
-
-def evaluation(progress: EvaluationProgress) -> None:
-    """Twenty windows of a reference, and of a model whose perplexity is e."""
-    for path, scores in ((Path("f16.gguf"), []), (Path("q4.gguf"), [Scores(np.ones(3))])):
-        progress.loading(path, 7, 7)
-        for done in range(1, 21):
-            progress.running(path, done, 20, scores)
-    progress.finish()
-
-
-def test_windows_are_told_by_tenths_without_a_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    evaluation(EvaluationProgress())
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines() == [
-        *(f"f16.gguf, window {done} of 20" for done in range(2, 21, 2)),
-        *(f"q4.gguf, window {done} of 20: perplexity 2.718" for done in range(2, 21, 2)),
-    ]
-
-
-def test_a_terminal_sees_windows_go_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Screen()
-    monkeypatch.setattr(sys, "stderr", screen)
-    evaluation(EvaluationProgress())
-    for text in ("f16.gguf, window 20 of 20", "q4.gguf, window 20 of 20: perplexity 2.718"):
-        assert text in screen.getvalue()

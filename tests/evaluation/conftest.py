@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 from support.evaluations import Recorder
-from support.tiny_models import make_tiny_model
+from support.tiny_models import KINDS, make_model, make_tiny_model
 
 
 @pytest.fixture
@@ -26,9 +27,24 @@ def reference_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def other_model(reference_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reference with an error of some percent in each weight, as of few bits."""
-    path = tmp_path_factory.mktemp("tiny") / "other"
-    shutil.copytree(reference_model, path)
+    return with_errors(reference_model, tmp_path_factory.mktemp("tiny") / "other")
+
+
+@pytest.fixture(scope="session")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With room for the questions of a battery."""
+    config = replace(KINDS["qwen2"], context_length=512)
+    return make_model(config, tmp_path_factory.mktemp("tiny") / "long")
+
+
+@pytest.fixture(scope="session")
+def other_long_model(long_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_errors(long_model, tmp_path_factory.mktemp("tiny") / "other-long")
+
+
+def with_errors(model: Path, path: Path) -> Path:
+    """The model with an error of some percent in each weight, as of few bits."""
+    shutil.copytree(model, path)
     file = path / "model.safetensors"
     rng = np.random.default_rng(1)
     tensors = {

@@ -13,6 +13,7 @@ from farthing.errors import FarthingError
 from farthing.evaluation.divergence import Comparison, Scores
 
 VOCAB = 1009
+NAMES = ("nll", "right", "reference_nll", "reference_right", "kl", "same_top")
 
 
 def logits(seed: int, rows: int = 24) -> NDArray[np.float32]:
@@ -85,7 +86,8 @@ def test_scores_err_no_more_than_twice_a_plain_float64_program(near: str, name: 
 
 def test_without_a_reference_there_is_the_likelihood_alone() -> None:
     alone = score(logits(2), None)
-    assert (alone.reference_nll, alone.kl, alone.same_top) == (None, None, None)
+    assert (alone.reference_nll, alone.reference_right) == (None, None)
+    assert (alone.kl, alone.same_top) == (None, None)
     np.testing.assert_array_equal(alone.nll, score(logits(2), logits(1)).nll)
 
 
@@ -117,10 +119,23 @@ def test_the_likeliest_tokens_are_compared_and_the_lower_id_wins_a_tie() -> None
     assert scores.same_top.tolist() == [False, False, True]
 
 
+def test_the_likeliest_token_is_compared_with_the_one_that_came() -> None:
+    reference, model = logits(1, 3), logits(2, 3)
+    came = targets(3)
+    model[1, came[1]] = model[1].max() + 1
+    model[2, 0] = model[2, came[2]] = model[2].max() + 1  # a tie, which the lower id wins
+    assert came[2] > 0
+    reference[0, came[0]] = reference[0].max() + 1
+    scores = score(model, reference)
+    assert scores.reference_right is not None
+    assert scores.right.tolist() == [False, True, False]
+    assert scores.reference_right.tolist() == [True, False, False]
+
+
 @pytest.mark.parametrize("num_threads", [1, 3, 40])
 def test_the_number_of_threads_changes_no_bit(num_threads: int) -> None:
     one, other = score(logits(2), logits(1), 2), score(logits(2), logits(1), num_threads)
-    for name in ("nll", "reference_nll", "kl", "same_top"):
+    for name in NAMES:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
@@ -136,10 +151,9 @@ def test_logits_that_are_not_finite_are_refused_by_name(value: float, whose: str
 def test_scores_are_joined_in_order() -> None:
     whole = score(logits(2), logits(1))
     parts = [
-        Scores(whole.nll[i:j], whole.reference_nll[i:j], whole.kl[i:j], whole.same_top[i:j])
-        for i, j in ((0, 5), (5, 6), (6, 24))
+        Scores(*(getattr(whole, name)[i:j] for name in NAMES)) for i, j in ((0, 5), (5, 6), (6, 24))
     ]
     joined = Scores.joined(parts)
-    for name in ("nll", "reference_nll", "kl", "same_top"):
+    for name in NAMES:
         np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
-    assert Scores.joined([Scores(whole.nll)]).kl is None
+    assert Scores.joined([Scores(whole.nll, whole.right)]).kl is None

@@ -14,8 +14,13 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from farthing.errors import ContextLengthError, FarthingError, InvalidParameterError
-from farthing.evaluation.evaluate import Evaluation, Settings, evaluate
-from farthing.evaluation.summary import summarize
+from farthing.evaluation.battery import load_battery
+from farthing.evaluation.divergence import Scores
+from farthing.evaluation.evaluate import Evaluation, evaluate
+from farthing.evaluation.observer import Stage
+from farthing.evaluation.settings import Settings
+from farthing.evaluation.statistics import bootstrap_mean
+from farthing.evaluation.summary import ModelFigures, summarize
 from farthing.models.checkpoint import open_checkpoint
 from farthing.models.registry import FAMILIES
 from farthing.program.native import NativeExecutor
@@ -24,11 +29,30 @@ from support import truth
 from support.evaluations import TEXT, Recorder
 from support.tiny_models import KINDS, make_model, make_tiny_model
 
-SETTINGS = Settings(context=32, kv_cache_dtype="fp32", num_threads=2)
+SETTINGS = Settings(
+    context=32,
+    positions=12,
+    prompt_tokens=8,
+    path_tokens=4,
+    speed=False,
+    kv_cache_dtype="fp32",
+    num_threads=2,
+)
 
 
 def run(model: Path, reference: Path | None = None, settings: Settings = SETTINGS) -> Evaluation:
     return evaluate(model, TEXT, reference=reference, settings=settings, observer=Recorder())
+
+
+def scores(found: Evaluation) -> Scores:
+    """Of the one candidate."""
+    (candidate,) = found.candidates
+    return candidate.scores
+
+
+def figures(found: Evaluation) -> ModelFigures:
+    (candidate,) = found.candidates
+    return summarize(candidate, found)
 
 
 def log_probabilities(model: Path, *, double: bool) -> NDArray[np.float64]:
@@ -65,51 +89,61 @@ def test_likelihoods_are_those_of_transformers(name: str, request: pytest.Fixtur
     found = run(path)
     assert len(found.windows.tokens) > 4
     plain, exact = (nll(log_probabilities(path, double=d), found) for d in (False, True))
-    truth.assert_within_yardstick(found.scores.nll, plain, exact)
+    truth.assert_within_yardstick(scores(found).nll, plain, exact)
 
 
 def test_divergence_is_that_of_transformers(reference_model: Path, other_model: Path) -> None:
     found = run(other_model, reference_model)
-    scores = found.scores
-    assert scores.kl is not None
-    assert scores.same_top is not None
+    measured = scores(found)
+    assert measured.kl is not None
+    assert measured.same_top is not None
     p, q = (
         {d: log_probabilities(path, double=d) for d in (False, True)}
         for path in (reference_model, other_model)
     )
     exact = divergence(p[True], q[True])
-    truth.assert_within_yardstick(scores.kl, divergence(p[False], q[False]), exact)
-    same = (p[True].argmax(axis=2) == q[True].argmax(axis=2)).reshape(-1)
+    truth.assert_within_yardstick(measured.kl, divergence(p[False], q[False]), exact)
+    top_p, top_q = (x[True].argmax(axis=2).reshape(-1) for x in (p, q))
+    same = top_p == top_q
     assert 0 < same.sum() < len(same)
-    np.testing.assert_array_equal(scores.same_top, same)
+    np.testing.assert_array_equal(measured.same_top, same)
+    targets = found.windows.targets.reshape(-1)
+    np.testing.assert_array_equal(measured.right, top_q == targets)
+    np.testing.assert_array_equal(measured.reference_right, top_p == targets)
 
-    summary = summarize(found)
-    against = summary.against
-    assert against is not None
-    assert against.same_top.count == same.sum()
-    assert against.kl.maximum == scores.kl.max()
-    assert against.kl.median == np.median(scores.kl)
-    assert against.kl.median < against.kl.p99 < against.kl.maximum
-    assert against.kl.mean.value == scores.kl.mean()
+    text = figures(found).text
+    assert text.kl is not None
+    assert text.same_top is not None
+    assert text.same_top.count == same.sum()
+    assert text.right.count == (top_q == targets).sum()
+    assert text.kl.maximum == measured.kl.max()
+    assert text.kl.median == np.median(measured.kl)
+    assert text.kl.median < text.kl.p99 < text.kl.maximum
+    assert text.kl.mean == bootstrap_mean(measured.kl)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "gemma2", "granite", "qwen3-moe"])
 def test_a_model_is_its_own_reference_bit_for_bit(kind: str, tmp_path: Path) -> None:
     """The reference's logits were made of hidden states by its output projection alone."""
     path = make_tiny_model(kind, tmp_path)
-    scores = run(path, path).scores
-    assert scores.kl is not None
-    assert scores.same_top is not None
-    assert (scores.kl == 0).all()
-    assert scores.same_top.all()
-    np.testing.assert_array_equal(scores.nll, scores.reference_nll)
-    assert scores.nll.std() > 0
+    found = run(path, path)
+    measured = scores(found)
+    assert measured.kl is not None
+    assert measured.same_top is not None
+    assert (measured.kl == 0).all()
+    assert measured.same_top.all()
+    np.testing.assert_array_equal(measured.nll, measured.reference_nll)
+    assert measured.nll.std() > 0
+    paths = figures(found).paths
+    assert paths is not None
+    assert (paths.share.count, paths.share.total) == (12, 12)
 
 
 def test_what_the_cache_type_costs_is_measured(reference_model: Path) -> None:
-    scores = run(reference_model, reference_model, replace(SETTINGS, kv_cache_dtype="fp16")).scores
-    assert scores.kl is not None
-    assert 0 < scores.kl.mean() < 1e-3
+    found = run(reference_model, reference_model, replace(SETTINGS, kv_cache_dtype="fp16"))
+    kl = scores(found).kl
+    assert kl is not None
+    assert 0 < kl.mean() < 1e-3
 
 
 def test_one_changed_weight_moves_every_figure(reference_model: Path, tmp_path: Path) -> None:
@@ -120,28 +154,28 @@ def test_one_changed_weight_moves_every_figure(reference_model: Path, tmp_path: 
     tensors["model.norm.weight"] = tensors["model.norm.weight"].copy()
     tensors["model.norm.weight"][3] += 8
     safetensors.numpy.save_file(tensors, file, {"format": "pt"})
-    scores = run(changed, reference_model).scores
-    assert scores.kl is not None
-    assert (scores.kl > 0).mean() > 0.9
-    assert (scores.nll != scores.reference_nll).mean() > 0.9
+    measured = scores(run(changed, reference_model))
+    assert measured.kl is not None
+    assert (measured.kl > 0).mean() > 0.9
+    assert (measured.nll != measured.reference_nll).mean() > 0.9
 
 
 def test_figures_without_a_reference_are_those_with_one(
     reference_model: Path, other_model: Path
 ) -> None:
     alone, beside = run(other_model), run(other_model, reference_model)
-    np.testing.assert_array_equal(alone.scores.nll, beside.scores.nll)
-    summary = summarize(alone)
-    assert summary.against is None
-    assert summary.perplexity == summarize(beside).perplexity
-    reference = summarize(beside).against
-    assert reference is not None
-    assert reference.perplexity == summarize(run(reference_model)).perplexity
+    np.testing.assert_array_equal(scores(alone).nll, scores(beside).nll)
+    text = figures(alone).text
+    assert (text.kl, text.same_top, text.perplexity_ratio) == (None, None, None)
+    assert text.perplexity == figures(beside).text.perplexity
+    assert beside.reference is not None
+    reference = summarize(beside.reference, beside).text
+    assert reference == figures(run(reference_model)).text
 
 
 def test_threads_and_passes_change_no_bit(other_model: Path, reference_model: Path) -> None:
     """Windows longer than a pass, on one thread and on three."""
-    settings = Settings(context=256, num_threads=1)
+    settings = replace(SETTINGS, context=256, kv_cache_dtype="fp16")
     text = TEXT * 4
     one, three = (
         evaluate(
@@ -150,11 +184,12 @@ def test_threads_and_passes_change_no_bit(other_model: Path, reference_model: Pa
             reference=reference_model,
             settings=replace(settings, num_threads=n),
             observer=Recorder(),
-        ).scores
+        )
         for n in (1, 3)
     )
-    for name in ("nll", "reference_nll", "kl", "same_top"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(three, name))
+    for name in ("nll", "right", "reference_nll", "reference_right", "kl", "same_top"):
+        np.testing.assert_array_equal(getattr(scores(one), name), getattr(scores(three), name))
+    np.testing.assert_array_equal(one.candidates[0].tokens, three.candidates[0].tokens)
 
 
 def test_bits_per_byte_count_the_bytes_of_what_is_scored(reference_model: Path) -> None:
@@ -165,8 +200,8 @@ def test_bits_per_byte_count_the_bytes_of_what_is_scored(reference_model: Path) 
     scored = [tokenizer.token_bytes(int(t)) for t in found.windows.targets.reshape(-1)]
     nbytes = len(b"".join(scored))
     assert found.bytes_scored == nbytes > len(scored)
-    bits = found.scores.nll.mean() * len(scored) / nbytes / np.log(2)
-    assert np.float32(summarize(found).bits_per_byte.value) == np.float32(bits)
+    bits = scores(found).nll.mean() * len(scored) / nbytes / np.log(2)
+    assert np.float32(figures(found).text.bits_per_byte.value) == np.float32(bits)
 
 
 class OneAtATime(Recorder):
@@ -174,13 +209,13 @@ class OneAtATime(Recorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.executors: dict[Path, int] = {}
+        self.executors: dict[str, int] = {}
         self.files: list[Path] = []
 
-    def loading(self, path: Path, done: int, total: int) -> None:
-        super().loading(path, done, total)
-        if path not in self.executors:
-            self.executors[path] = executors()
+    def running(self, model: str, stage: Stage, done: int, total: int, figures: str) -> None:
+        super().running(model, stage, done, total, figures)
+        if stage == "loading":
+            self.executors.setdefault(model, executors())
         self.files += Path(tempfile.gettempdir()).iterdir()
 
 
@@ -189,8 +224,8 @@ def executors() -> int:
 
 
 def test_two_models_are_never_in_memory(
-    reference_model: Path,
-    other_model: Path,
+    long_model: Path,
+    other_long_model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -199,9 +234,14 @@ def test_two_models_are_never_in_memory(
     before = executors()
     observer = OneAtATime()
     found = evaluate(
-        other_model, TEXT, reference=reference_model, settings=SETTINGS, observer=observer
+        other_long_model,
+        TEXT,
+        reference=long_model,
+        battery=load_battery("short"),
+        settings=replace(SETTINGS, speed=True),
+        observer=observer,
     )
-    expected = {reference_model: before, other_model: before}
+    expected = {"reference": before, other_long_model.name: before + 1}  # the reference's head
     assert observer.executors == expected, "a model is loaded while another is there"
     assert observer.files == [], "the states have a name"
     assert list(tmp_path.iterdir()) == []
@@ -209,7 +249,8 @@ def test_two_models_are_never_in_memory(
     width, vocab = KINDS["qwen2"].hidden_size, KINDS["qwen2"].vocab_size
     assert memory.states_on_disk == found.windows.targets.size * width * 4
     assert memory.reference_head == -(-vocab // 16) * 16 * width * 4
-    assert memory.model_weights == memory.reference_weights + memory.reference_head
+    assert memory.model_weights == memory.reference_weights
+    assert memory.peak_resident > memory.model_weights
     (note,) = observer.notes
     assert f"{memory.states_on_disk / 2**20:,.1f} MiB" in note
     assert str(tmp_path) in note
@@ -219,9 +260,9 @@ def test_progress_counts_the_windows_of_both(reference_model: Path, other_model:
     observer = Recorder()
     settings = replace(SETTINGS, windows=3)
     evaluate(other_model, TEXT, reference=reference_model, settings=settings, observer=observer)
-    assert observer.windows == [
-        (path, done, 3) for path in (reference_model, other_model) for done in (1, 2, 3)
-    ]
+    for name in ("reference", other_model.name):
+        assert observer.of(name, "text") == [(1, 3), (2, 3), (3, 3)]
+        assert observer.of(name, "paths")[-1] == (12, 12)
 
 
 def test_another_size_of_vocabulary_is_refused(
@@ -235,7 +276,7 @@ def test_another_size_of_vocabulary_is_refused(
         evaluate(larger, TEXT, reference=reference_model, settings=SETTINGS, observer=observer)
     assert str(larger) in str(e.value)
     assert str(reference_model) in str(e.value)
-    assert observer.loads == [], "found out late"
+    assert observer.stages == [], "found out late"
 
 
 def test_other_tokens_of_the_text_are_refused(reference_model: Path, tmp_path: Path) -> None:
@@ -273,7 +314,7 @@ def test_other_strings_of_tokens_that_the_text_has_not_are_refused(
         f"{other} and {reference_model} do not share a vocabulary (token 2 is '<|turn|>' and "
         "'<|im_start|>'); a reference must be the same model in another precision"
     )
-    assert observer.loads == [], "found out late"
+    assert observer.stages == [], "found out late"
 
 
 def test_windows_longer_than_the_context_are_refused(
@@ -283,7 +324,7 @@ def test_windows_longer_than_the_context_are_refused(
     settings = replace(SETTINGS, context=257)
     with pytest.raises(ContextLengthError, match=r"windows of 257 tokens .* 256 tokens"):
         evaluate(other_model, TEXT, settings=settings, observer=observer)
-    assert observer.loads == []
+    assert observer.stages == []
 
 
 def test_logits_that_overflow_are_refused_by_the_models_name(

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from farthing.evaluation.evaluate import Evaluation, Settings, evaluate
+from farthing.evaluation.divergence import Scores
+from farthing.evaluation.evaluate import Evaluation, evaluate
+from farthing.evaluation.settings import Settings
 from farthing.evaluation.summary import summarize
 from farthing.program.reference import ReferenceExecutor, Weights
 from farthing.program.step import SequenceRows, step_batch
@@ -25,7 +27,7 @@ from support.rounded_inputs import log_softmax, mean_divergence, reference_weigh
 pytestmark = pytest.mark.slow
 
 TEXT = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
-SETTINGS = Settings(context=256, windows=1)
+SETTINGS = Settings(context=256, windows=1, positions=0, speed=False)
 
 
 @pytest.fixture(scope="module")
@@ -65,42 +67,53 @@ def measured(qwen_gguf: Path, half: Path) -> Measured:
     return Measured(found, NativeModel(qwen_gguf))
 
 
+def scores(found: Evaluation) -> Scores:
+    """Of the one candidate."""
+    return found.candidates[0].scores
+
+
 def rms(error: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.mean(np.square(error))))
 
 
 def test_the_divergence_is_what_int8_activations_cost(measured: Measured) -> None:
-    against = summarize(measured.found).against
-    assert against is not None
+    figures = summarize(measured.found.candidates[0], measured.found).text
+    assert figures.kl is not None
+    assert figures.same_top is not None
     rounded = mean_divergence(measured.truth, measured.rounded)
     assert rounded > 1e-5, "the yardstick rounds nothing"
-    assert 1e-5 < against.kl.mean.value <= 2 * rounded
-    assert against.same_top.value > 0.9
+    assert 1e-5 < figures.kl.mean.value <= 2 * rounded
+    assert figures.same_top.value > 0.9
 
 
 def test_likelihoods_are_those_in_float64_but_for_rounding(measured: Measured) -> None:
-    scores = measured.found.scores
-    assert scores.reference_nll is not None
+    found = scores(measured.found)
+    assert found.reference_nll is not None
     truth = measured.nll(measured.truth)
     cost = rms(measured.nll(measured.rounded) - truth)
-    assert 0 < rms(scores.nll - truth) <= 2 * cost
-    assert rms(scores.reference_nll - truth) < cost / 4, "float16 weights, and nothing else rounded"
+    assert 0 < rms(found.nll - truth) <= 2 * cost
+    assert rms(found.reference_nll - truth) < cost / 4, "float16 weights, and nothing else rounded"
     assert truth.std() > 0.1
 
 
 def test_the_default_model_is_its_own_reference_bit_for_bit(qwen_gguf: Path) -> None:
-    settings = Settings(windows=2, kv_cache_dtype="fp32")
+    settings = Settings(windows=2, kv_cache_dtype="fp32", speed=False)
     found = evaluate(qwen_gguf, TEXT, reference=qwen_gguf, settings=settings, observer=Recorder())
-    assert found.scores.kl is not None
-    assert (found.scores.kl == 0).all()
-    np.testing.assert_array_equal(found.scores.nll, found.scores.reference_nll)
-    assert 1 < summarize(found).perplexity.value < 100
+    measured = scores(found)
+    assert measured.kl is not None
+    assert (measured.kl == 0).all()
+    np.testing.assert_array_equal(measured.nll, measured.reference_nll)
+    figures = summarize(found.candidates[0], found)
+    assert 1 < figures.text.perplexity.value < 100
+    assert figures.paths is not None
+    assert (figures.paths.share.count, figures.paths.share.total) == (144, 144)
 
 
 CHILD = """
 import json, sys
 from pathlib import Path
-from farthing.evaluation.evaluate import Settings, evaluate
+from farthing.evaluation.evaluate import evaluate
+from farthing.evaluation.settings import Settings
 sys.path.insert(0, sys.argv[3])
 from support.evaluations import Recorder
 text = Path(sys.argv[4]).read_text()

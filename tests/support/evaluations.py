@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from farthing.evaluation.divergence import Scores
+from farthing.evaluation.observer import Stage
 
 TEXT = (
     "It is a truth universally acknowledged, that a single man in possession of a good fortune, "
@@ -20,15 +18,14 @@ class Recorder:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        self.loads: list[Path] = []  # finished
-        self.windows: list[tuple[Path, int, int]] = []
+        self.stages: list[tuple[str, Stage, int, int]] = []
 
     def note(self, message: str) -> None:
         self.notes.append(message)
 
-    def loading(self, path: Path, done: int, total: int) -> None:
-        if done == total:
-            self.loads.append(path)
+    def running(self, model: str, stage: Stage, done: int, total: int, figures: str) -> None:
+        self.stages.append((model, stage, done, total))
 
-    def running(self, path: Path, done: int, total: int, scores: list[Scores]) -> None:
-        self.windows.append((path, done, total))
+    def of(self, model: str, stage: Stage) -> list[tuple[int, int]]:
+        """How far it came, step by step."""
+        return [(done, total) for m, s, done, total in self.stages if (m, s) == (model, stage)]

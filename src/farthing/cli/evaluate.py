@@ -1,41 +1,69 @@
-"""``farthing evaluate``: what a model predicts of a text, and how far that is from a reference."""
+"""``farthing evaluate``: what a model, or each of several schemes of it, is worth."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads, complete_model
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from farthing.evaluation.battery import Battery
+    from farthing.evaluation.settings import Settings
+    from farthing.program.kv_types import KvDtype
+    from farthing.texts import Text
 
-    from farthing.cli.loading import LoadBar
-    from farthing.evaluation.divergence import Scores
-    from farthing.evaluation.summary import Summary
+DEFAULT_TOKENS = 2048
 
 
 def evaluate(
     model: ModelArgument,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="REFERENCE",
+            help="Compare with this model: the same one in a higher precision. With --schemes it "
+            "is MODEL's own values if nobody says.",
+            autocompletion=complete_model,
+            show_default=False,
+        ),
+    ] = None,
+    schemes: Annotated[
+        str | None,
+        typer.Option(
+            "--schemes",
+            metavar="A,B,...",
+            help="Measure MODEL in each of these schemes (see `farthing quantize`); keep is as its "
+            "file is. Each is packed into TMPDIR and removed once it has been measured.",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[
+        Literal["absmax", "mse", "weighted"],
+        typer.Option("--method", help="How scales are chosen, as in `farthing quantize`."),
+    ] = "weighted",
     text: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--text",
             metavar="FILE",
-            help="The text to judge it on, UTF-8; one that it was not trained or calibrated on.",
+            help="The text to judge on, UTF-8; one that no model was trained or calibrated on. By "
+            "default a novel that comes with Farthing.",
+            show_default=False,
         ),
-    ],
-    kl: Annotated[
-        str | None,
+    ] = None,
+    tokens: Annotated[
+        int | None,
         typer.Option(
-            "--kl",
-            metavar="REFERENCE",
-            help="Compare with this model too: the same one in a higher precision.",
-            autocompletion=complete_model,
+            "--tokens",
+            min=0,
+            metavar="N",
+            help=f"Only the whole windows of the text's first N tokens, {DEFAULT_TOKENS:,} if "
+            "nobody says; 0: all of it.",
             show_default=False,
         ),
     ] = None,
@@ -48,193 +76,209 @@ def evaluate(
             help="Length of a window; its second half is scored.",
         ),
     ] = 512,
-    chunks: Annotated[
+    positions: Annotated[
         int | None,
         typer.Option(
-            "--chunks",
-            min=1,
+            "--positions",
+            min=0,
+            max=1 << 20,
             metavar="N",
-            help="Only the first N windows; by default the whole text.",
+            help="Positions of the reference's greedy paths at which models are asked for the next "
+            "token, 144 if nobody says; 0: none.",
             show_default=False,
         ),
     ] = None,
-    tokens: Annotated[
-        int | None,
+    battery: Annotated[
+        str,
         typer.Option(
-            "--tokens",
-            min=1,
-            metavar="N",
-            help="Only the whole windows of the first N tokens.",
-            show_default=False,
+            "--battery",
+            metavar="short|long|FILE|none",
+            help="Questions with known answers: 16 or several hundred built-in ones, or JSON lines "
+            "with question and answers.",
         ),
-    ] = None,
+    ] = "short",
+    repetition_penalty: Annotated[
+        float,
+        typer.Option(
+            "--repetition-penalty",
+            metavar="X",
+            help="Ask the battery once more with this penalty, beside the greedy answers; 1: do "
+            "not.",
+        ),
+    ] = 1.0,
+    no_speed: Annotated[bool, typer.Option("--no-speed", help="Measure no speed.")] = False,
+    recommend: Annotated[
+        bool,
+        typer.Option(
+            "--recommend",
+            help="Name the smallest scheme that is equivalent to the reference and the smallest "
+            "within a loss; of a ladder of schemes if --schemes names none. Takes 8,192 positions.",
+        ),
+    ] = False,
+    margin: Annotated[
+        float,
+        typer.Option(
+            "--margin",
+            metavar="POINTS",
+            help="The difference that does not matter, in points (%) of tokens of the text that a "
+            "model finds likeliest.",
+        ),
+    ] = 1.0,
+    max_loss: Annotated[
+        float,
+        typer.Option(
+            "--max-loss", metavar="POINTS", help="The loss that --recommend puts up with."
+        ),
+    ] = 5.0,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
     json: Json = False,
 ) -> None:
-    """Measure a model's perplexity on a text, and its divergence from a reference.
+    """Measure what a model, or each of several schemes of it, loses against a reference.
 
-    Windows and scored tokens are those of llama-perplexity, so that figures compare. The model runs
-    as it is served; the reference with keys and values in float32.
+    Perplexity, divergence, agreement with the reference's greedy text, questions, size and speed,
+    with intervals; every comparison is paired and says what it could have seen. Models run as they
+    are served, a reference with keys and values in float32; one is in memory at a time.
     """
     from farthing import machine
     from farthing.cli.download import fetch
-    from farthing.cli.terminal import write_json
-    from farthing.errors import InvalidParameterError
-    from farthing.evaluation.evaluate import Settings, evaluate
-    from farthing.evaluation.summary import summarize
-    from farthing.evaluation.text import read_text
+    from farthing.cli.evaluate_progress import EvaluationProgress
+    from farthing.cli.evaluate_report import print_report, write_report
+    from farthing.cli.stop_signals import StoppedError, TerminationRaised
+    from farthing.evaluation.candidates import LADDER, split_schemes
+    from farthing.evaluation.evaluate import evaluate
+    from farthing.evaluation.report import Report
 
-    windows = chunks
-    if tokens is not None:
-        if tokens < context:
-            raise InvalidParameterError(
-                f"--tokens {tokens} is less than a window of {context} tokens; "
-                "give more or a smaller --context"
-            )
-        windows = min(tokens // context, chunks or tokens)
+    names = split_schemes(schemes) if schemes is not None else LADDER if recommend else ()
+    _require_reference(against, names, positions, recommend=recommend)
+    settings = _settings(
+        tokens=tokens,
+        context=context,
+        positions=positions,
+        repetition_penalty=repetition_penalty,
+        speed=not no_speed,
+        recommend=recommend,
+        threads=threads,
+        kv_cache_dtype=kv_cache_dtype,
+    )
+    _require_points("--margin", margin)
+    _require_points("--max-loss", max_loss)
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
-    content = read_text(text)
+    questions = _battery(battery)
+    content = _text(text)
     path = fetch(model)
-    reference = None if kl is None else fetch(kl)
-    settings = Settings(context, windows, kv_cache_dtype, threads)
+    reference = None if against is None else fetch(against)
     progress = EvaluationProgress()
     try:
-        found = evaluate(
-            path,
-            content,
-            reference=reference,
-            settings=settings,
-            observer=progress,
-            text_name=str(text),
-        )
+        with TerminationRaised():
+            found = evaluate(
+                path,
+                content.text,
+                schemes=names,
+                reference=reference,
+                battery=questions,
+                method=method,
+                settings=settings,
+                observer=progress,
+                text_name=content.name,
+            )
+    except StoppedError as stop:
+        raise typer.Exit(stop.status) from None
     finally:
         progress.finish()
-    summary = summarize(found)
+    report = Report.of(
+        found,
+        model=model,
+        text=content.name,
+        battery=None if questions is None else questions.name,
+        method=method,
+        settings=settings,
+        margin=margin / 100,
+        max_loss=max_loss / 100 if recommend else None,
+    )
     if json:
-        write_json(
-            {
-                "model": model,
-                "reference": kl,
-                "text": str(text),
-                "kv_cache_dtype": kv_cache_dtype,
-                "isa": machine.active_isa(),
-                **asdict(summary),
-            }
-        )
+        write_report(report)
+    else:
+        print_report(report)
+
+
+def _require_reference(
+    against: str | None, schemes: Sequence[str], positions: int | None, *, recommend: bool
+) -> None:
+    """Refuses options that want a reference where there is none."""
+    from farthing.errors import InvalidParameterError
+
+    if against is not None or schemes:
         return
-    _print(model, kl, text, summary)
-
-
-class EvaluationProgress:
-    """Bars on a terminal; elsewhere a line for each tenth of the windows."""
-
-    def __init__(self) -> None:
-        self._loading: LoadBar | None = None
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
-        self._tenth = 0
-
-    def note(self, message: str) -> None:
-        """Writes a line."""
-        from farthing.cli.terminal import dim
-
-        dim(message[0].upper() + message[1:])
-
-    def loading(self, path: Path, done: int, total: int) -> None:
-        """A model's weights come; its bar takes the place of the windows'."""
-        from farthing.cli.loading import LoadBar
-
-        if self._loading is None:
-            self.finish()
-            self._loading = LoadBar(path.name)
-        self._loading.advance(done, total)
-
-    def running(self, path: Path, done: int, total: int, scores: list[Scores]) -> None:
-        """A window is done; its bar takes the place of the load's."""
-        from farthing.cli.terminal import console, dim
-
-        if self._loading is not None:
-            self._loading.finish()
-            self._loading = None
-            self._tenth = 0
-        title = f"{path.name}, window {done} of {total}{_so_far(scores)}"
-        if not sys.stderr.isatty():
-            if done * 10 // total > self._tenth:
-                self._tenth = done * 10 // total
-                dim(title)
-            return
-        if self._bar is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeRemainingColumn(),
-                console=console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task(title, total=total)
-            self._bar.start()
-        assert self._task is not None
-        self._bar.update(self._task, description=title, completed=done)
-
-    def finish(self) -> None:
-        """Takes the bars away."""
-        if self._loading is not None:
-            self._loading.finish()
-        if self._bar is not None:
-            self._bar.stop()
-        self._loading = self._bar = self._task = None
-
-
-def _so_far(scores: list[Scores]) -> str:
-    from farthing.evaluation.divergence import Scores
-    from farthing.evaluation.statistics import mean
-
-    if not scores:
-        return ""
-    together = Scores.joined(scores)
-    text = f": perplexity {mean(together.nll).exponential().value:.4g}"
-    if together.kl is not None:
-        text += f", divergence {mean(together.kl).value:.4g}"
-    return text
-
-
-def _print(model: str, kl: str | None, text: Path, summary: Summary) -> None:
-    from farthing.cli.terminal import human_bytes, print_facts
-    from farthing.evaluation.statistics import Estimate
-
-    def estimate(e: Estimate, digits: int, unit: str = "") -> str:
-        error = "" if e.standard_error is None else f" ± {e.standard_error:,.{digits}f}"
-        return f"{e.value:,.{digits}f}{error}{unit}"
-
-    t, memory = summary.tokens, summary.memory
-    facts = {
-        "Model": model,
-        "Text": f"{text}, {t.windows} of {t.available_windows} windows of {t.context} tokens, "
-        f"{t.scored:,} tokens scored ({t.scored_bytes:,} bytes)",
-        "Perplexity": estimate(summary.perplexity, 4),
-        "Bits per byte": estimate(summary.bits_per_byte, 4),
-    }
-    against = summary.against
-    if against is not None:
-        kl_, top = against.kl, against.same_top
-        facts |= {
-            "Reference": str(kl),
-            "Its perplexity": estimate(against.perplexity, 4),
-            "Ratio": estimate(against.perplexity_ratio, 5),
-            "KL divergence": estimate(kl_.mean, 6, " nats a token"),
-            "  median": f"{kl_.median:.6f}",
-            "  99th percentile": f"{kl_.p99:.6f}",
-            "  maximum": f"{kl_.maximum:.6f}",
-            "Same top token": f"{top.value:.2%} ({top.low:.2%} to {top.high:.2%} at 95 %)",
-        }
-    in_memory = f"{human_bytes(memory.model_weights)} of weights"
-    if against is not None:
-        in_memory += (
-            f" and {human_bytes(memory.reference_head)} of the reference's head; before, "
-            f"{human_bytes(memory.reference_weights)} of the reference alone; "
-            f"{human_bytes(memory.states_on_disk)} on disk"
+    if positions:
+        raise InvalidParameterError(
+            f"--positions {positions} are of a reference's greedy path; name one with --against, "
+            "or --schemes"
         )
-    print_facts({**facts, "Memory": in_memory})
+
+
+def _settings(
+    *,
+    tokens: int | None,
+    context: int,
+    positions: int | None,
+    repetition_penalty: float,
+    speed: bool,
+    recommend: bool,
+    threads: int | None,
+    kv_cache_dtype: KvDtype,
+) -> Settings:
+    from farthing.errors import InvalidParameterError
+    from farthing.evaluation.recommendation import LEAST_POSITIONS
+    from farthing.evaluation.settings import POSITIONS, Settings
+    from farthing.evaluation.text import scored_of
+
+    scored = scored_of(context)
+    needed = -(-LEAST_POSITIONS // scored) * context  # for so many scored tokens
+    if tokens is None:
+        tokens = max(needed if recommend else DEFAULT_TOKENS, context)
+    elif recommend and 0 < tokens < needed:
+        raise InvalidParameterError(
+            f"--tokens {tokens}: --recommend takes {LEAST_POSITIONS:,} scored tokens at least, "
+            f"which {needed:,} tokens in windows of {context} have"
+        )
+    elif 0 < tokens < context:
+        raise InvalidParameterError(
+            f"--tokens {tokens} is less than a window of {context} tokens; "
+            "give more or a smaller --context"
+        )
+    if positions is None:
+        positions = LEAST_POSITIONS if recommend else POSITIONS
+    return Settings(
+        context=context,
+        windows=tokens // context or None,
+        positions=positions,
+        repetition_penalty=repetition_penalty,
+        speed=speed,
+        kv_cache_dtype=kv_cache_dtype,
+        num_threads=threads,
+    )
+
+
+def _require_points(option: str, points: float) -> None:
+    from farthing.errors import InvalidParameterError
+
+    if not 0 < points < 100:
+        raise InvalidParameterError(f"{option} {points:g} must be above 0 and below 100 points")
+
+
+def _battery(name: str) -> Battery | None:
+    from farthing.evaluation.battery import BUILT_IN, load_battery
+
+    if name == "none":
+        return None
+    return load_battery(name if name in BUILT_IN else Path(name))
+
+
+def _text(file: Path | None) -> Text:
+    from farthing.evaluation.text import read_text
+    from farthing.texts import Text, evaluation_text
+
+    if file is None:
+        return evaluation_text()
+    return Text(str(file), str(file), "", read_text(file))

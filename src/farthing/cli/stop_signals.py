@@ -18,6 +18,30 @@ class StoppedError(Exception):
         self.status = 128 + number
 
 
+class TerminationRaised:
+    """While entered, SIGTERM and SIGHUP are a :class:`StoppedError` where they come, as Ctrl-C is.
+
+    So ``finally`` blocks run. The second one acts as ever.
+    """
+
+    def __enter__(self) -> TerminationRaised:
+        self._before = {
+            number: signal.signal(number, self._raise) for number in (signal.SIGTERM, signal.SIGHUP)
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _raise(self, number: int, _frame: FrameType | None) -> None:
+        self._restore()
+        raise StoppedError(number)
+
+    def _restore(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+
 class StopSignals:
     """While entered, the first signal is kept for :meth:`check`; the second acts as ever."""
 

@@ -20,11 +20,14 @@ Logits = NDArray[np.float32]
 class Scores:
     """Of each scored token, in the order of the text, (n,); nats.
 
-    The last three are None without a reference.
+    The last four are None without a reference. Of equally likely tokens the lowest id counts as
+    the likeliest.
     """
 
     nll: NDArray[np.float64]  # negative log likelihood of the token that came
+    right: NDArray[np.bool_]  # whether the likeliest token is the one that came
     reference_nll: NDArray[np.float64] | None = None
+    reference_right: NDArray[np.bool_] | None = None
     kl: NDArray[np.float64] | None = None  # D(reference || model) over the whole vocabulary
     same_top: NDArray[np.bool_] | None = None  # whether the likeliest token is the same
 
@@ -66,13 +69,15 @@ class Comparison:
         """
         n = len(targets)
         nll, reference_nll, kl = np.empty(n), np.empty(n), np.empty(n)
-        same_top = np.empty(n, np.bool_)
+        right, reference_right, same_top = (np.empty(n, np.bool_) for _ in range(3))
 
         def score_rows(rows: NDArray[np.intp], scratch: NDArray[np.float64]) -> None:
             q, exp_q, p, exp_p = scratch
             for i in rows:
                 log_q = _shift(self._model, logits[i], q, exp_q)[1]
                 nll[i] = log_q - q[targets[i]]
+                likeliest = logits[i].argmax()
+                right[i] = likeliest == targets[i]
                 if reference is None:
                     continue
                 sum_p, log_p = _shift(self._reference, reference[i], p, exp_p)
@@ -81,11 +86,15 @@ class Comparison:
                 p -= q
                 exp_p *= p
                 kl[i] = max(exp_p.sum() / sum_p - (log_p - log_q), 0.0)
-                same_top[i] = logits[i].argmax() == reference[i].argmax()
+                expected = reference[i].argmax()
+                reference_right[i] = expected == targets[i]
+                same_top[i] = likeliest == expected
 
         shares = np.array_split(np.arange(n), len(self._scratch))
         list(self._threads.map(score_rows, shares, self._scratch))
-        return Scores(nll) if reference is None else Scores(nll, reference_nll, kl, same_top)
+        if reference is None:
+            return Scores(nll, right)
+        return Scores(nll, right, reference_nll, reference_right, kl, same_top)
 
 
 def _shift(

@@ -36,7 +36,7 @@ class StateFile:
             raise FarthingError(
                 f"{self.folder}: the reference's hidden states take {self.nbytes / 2**20:,.1f} "
                 f"MiB, {SPARE_BYTES >> 20} MiB are left to others, and {free >> 20:,} MiB are "
-                "free there; set TMPDIR to another folder, or --chunks"
+                "free there; set TMPDIR to another folder, or fewer --tokens"
             )
         self._width = width
         self._file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - closed on exit

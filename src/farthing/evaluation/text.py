@@ -45,6 +45,11 @@ def read_text(path: Path) -> str:
     return text
 
 
+def scored_of(context: int) -> int:
+    """Tokens that are scored in a window of ``context`` tokens."""
+    return context - 1 - context // 2
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
     """Pieces of a text, each judged by itself, as ``llama-perplexity`` does.
@@ -70,7 +75,7 @@ class Windows:
     @property
     def scored(self) -> int:
         """Tokens of a window that are scored."""
-        return self.context - 1 - self.first
+        return scored_of(self.context)
 
     @property
     def targets(self) -> NDArray[np.int32]:

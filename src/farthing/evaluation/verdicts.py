@@ -68,6 +68,21 @@ def battery_verdict(only_model: int, only_reference: int, n: int) -> str:
     )
 
 
+def agreement_difference_verdict(only_first: int, only_second: int, n: int) -> str:
+    """Of ``n`` positions, by those at which one of two models alone takes the reference's token."""
+    p = mcnemar(only_first, only_second)
+    if p > 0.05:
+        seen = smallest_difference_seen(n, (only_first + only_second) / n)
+        if seen is None:
+            return f"no difference that {n:,} positions could show"
+        return _nothing_seen(f"{percent(seen)} of the positions")
+    net = only_first - only_second
+    return (
+        f"{'better' if net > 0 else 'worse'}: the reference's token at {abs(net):,} "
+        f"{'more' if net > 0 else 'fewer'} of {n:,} positions ({percent(abs(net) / n)}; {_p(p)})"
+    )
+
+
 def equivalence_verdict(found: Equivalence) -> str:
     """Of two one-sided tests of the model's share less the reference's."""
     points = _points(found.margin)
