@@ -64,7 +64,7 @@ def test_values_of_a_quantized_file_are_its_dequantized_ones(tmp_path: Path) -> 
         np.testing.assert_array_equal(matrix.read(), expected.reshape(matrix.shape))
 
 
-@pytest.mark.parametrize("scheme", ["w4g64", "nf4g64", "w8row", "bf16"])
+@pytest.mark.parametrize("scheme", ["w4g64", "nf4g64", "w8row", "w3tensor", "km4g64", "bf16"])
 def test_values_of_a_packed_directory_are_what_it_serves(
     planted_model: Path, tmp_path: Path, scheme: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +23,6 @@ from farthing.evaluation.inspection.matrices import Matrices, short_name
 from farthing.evaluation.inspection.outliers import (
     TOP,
     PointOutliers,
-    Reign,
     largest_point,
     reigns,
 )
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _BAR = 40  # characters of the longest bar of a histogram
-_SHOWN = 24  # characters of a token's text
+_SHOWN = 16  # characters of a token's text
 
 
 def print_inspection(model: str, found: Inspection, method: str) -> None:
@@ -74,7 +74,7 @@ def _memory(found: Inspection) -> str:
 
 
 def _table(first: str, *headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     table.add_column(first, no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -83,11 +83,9 @@ def _table(first: str, *headings: str) -> Table:
 
 def _print_errors(out: Console, schemes: Sequence[SchemeErrors], method: str) -> None:
     out.print(f"\nError of rounding, ‖W − W'‖ / ‖W‖ of each of {len(schemes[0].errors)} matrices")
-    out.print(f"Scales by {method}; embedding and head are in no mean.", style="dim")
-    table = _table("Scheme", "Bits a weight", "Mean", "Median", "Worst")
+    out.print(f"Scales by {method}, in fp16; the bits include them.", style="dim")
+    table = _table("Scheme", "Bits", "Mean", "Median", "Worst")
     table.add_column("Worst matrix", no_wrap=True)
-    for name in schemes[0].apart:
-        table.add_column(short_name(name), justify="right", no_wrap=True)
     for each in schemes:
         name, error = each.worst
         table.add_row(
@@ -95,8 +93,12 @@ def _print_errors(out: Console, schemes: Sequence[SchemeErrors], method: str) ->
             f"{float(each.bits_per_weight):.4f}",
             *(f"{value:.4f}" for value in (each.mean, each.median, error)),
             short_name(name),
-            *(f"{value:.4f}" for value in each.apart.values()),
         )
+    out.print(table)
+    out.print("\nAnd of what is in no mean")
+    table = _table("Scheme", *map(short_name, schemes[0].apart))
+    for each in schemes:
+        table.add_row(each.scheme, *(f"{value:.4f}" for value in each.apart.values()))
     out.print(table)
 
 
@@ -117,17 +119,21 @@ def _print_anatomy(out: Console, found: AnatomyFound, method: str) -> None:
             f"({anatomy.beyond / anatomy.weights:.4%})",
         }
     )
-    out.print(f"Scales by {method}; a step is the distance between two levels.", style="dim")
+    out.print(
+        f"Scales by {method}. A step is the distance between two levels; zeros are weights that "
+        "became 0.",
+        style="dim",
+    )
     table = _table(
-        *("Scheme", "Scales", "Median step", "Least", "Largest"),
-        *("Levels used", "by one scale", "Became 0", "Error"),
+        *("Scheme", "Scales", "Median step", "Largest"),
+        *("Levels", "a scale", "Zeros", "Error"),
     )
     for s in anatomy.steps:
         table.add_row(
             s.scheme,
             f"{s.scales:,}",
-            *(f"{step:.3g}" for step in (s.median_step, s.least_step, s.largest_step)),
-            f"{s.used} of {s.levels}",
+            *(f"{step:.3g}" for step in (s.median_step, s.largest_step)),
+            f"{s.used}/{s.levels}",
             f"{s.used_by_scale:g}",
             f"{s.zeros / anatomy.weights:.2%}",
             f"{s.error:.4f}",
@@ -139,37 +145,44 @@ def _print_outliers(out: Console, found: OutliersFound) -> None:
     prompt = found.prompt
     out.print("\nOutlier features: largest magnitude of each dimension of the residual stream")
     out.print(
-        f"Over {len(prompt.tokens)} tokens of a prompt: {_quoted(prompt.text, 60)}", style="dim"
+        f"Over {len(prompt.tokens)} tokens of a prompt: {_quoted(prompt.text, 40)}", style="dim"
     )
-    table = _table("Layer", "Largest", "Median", "Ratio")
-    table.add_column(f"Top {TOP} dimensions", no_wrap=True)
-    table.add_column("Token of the largest", no_wrap=True)
-    table.add_column("Without token 0", justify="right", no_wrap=True)
+    table = _table("Layer", "Median")
+    table.add_column(f"Top {TOP} dimensions")  # folded where the terminal is narrow
+    table.add_column("Its token", no_wrap=True)
+    table.add_column("Without\ntoken 0", justify="right", no_wrap=True)
     for point in found.points:
-        everything = point.all_tokens
-        top = everything.top()
+        top = point.all_tokens.top()
         at = top[0].position
-        ratio = everything.maximum / everything.median if everything.median else 0.0
         table.add_row(
-            _name(point.layer),
-            _magnitude(everything.maximum),
-            _magnitude(everything.median),
-            f"{ratio:,.0f}x",
-            "  ".join(f"{o.dimension}: {_magnitude(o.value)}" for o in top),
+            "embed." if point.layer is None else str(point.layer),
+            _magnitude(point.all_tokens.median),
+            ", ".join(f"{o.dimension}: {_magnitude(o.value)}" for o in top),
             f"{at} {_quoted(prompt.spellings[at], _SHOWN)}",
             _magnitude(point.after_first.maximum),
         )
     out.print(table)
-    longest = max(reigns(found.points), key=lambda reign: reign.layers)
-    out.print(_reign(longest, len(found.points) - 1))
-    _print_octaves(out, largest_point(found.points))
+    out.print(
+        "Its token: where the largest value is; last, the largest of the other tokens.",
+        style="dim",
+    )
+    worst = largest_point(found.points)
+    out.print(_summary(found.points, worst))
+    _print_octaves(out, worst)
 
 
-def _reign(reign: Reign, layers: int) -> str:
-    span = f"from layer {reign.first_layer} to layer {reign.last_layer}"
-    if reign.layers == 1:
-        span = f"behind layer {reign.first_layer}"
-    return f"Dimension {reign.dimension} is the largest {span}: {reign.layers} of {layers} layers."
+def _summary(points: Sequence[PointOutliers], worst: PointOutliers) -> str:
+    longest = max(reigns(points), key=lambda reign: reign.layers)
+    span = f"from layer {longest.first_layer} to layer {longest.last_layer}"
+    if longest.layers == 1:
+        span = f"behind layer {longest.first_layer}"
+    text = f"Dimension {longest.dimension} is the largest {span}: {longest.layers} of "
+    text += f"{len(points) - 1} layers."
+    maxima = worst.all_tokens
+    if maxima.median:
+        text += f"\nThe largest value, {_magnitude(maxima.maximum)} {_where(worst.layer)}, is "
+        text += f"{maxima.maximum / maxima.median:,.0f} times the median dimension's."
+    return text
 
 
 def _print_octaves(out: Console, point: PointOutliers) -> None:
@@ -191,36 +204,32 @@ def _print_levels(out: Console, found: LevelsFound) -> None:
     both = found.all_tokens
     apart = ", ".join(map(str, both.dimensions))
     out.print(f"\nLevels used: the residual stream {_where(found.layer)} in INT8, with one scale")
-    table = _table(
-        *("Dimensions", "Largest", "Scale", "Levels used"),
-        *("Dimensions on one level", "all zero", "Values that became 0"),
-    )
-    table.add_row("all", *_levels(both.whole))
-    table.add_row(f"without {apart}", *_levels(both.rest))
+    table = _table("", "All dimensions", f"Without {apart}")
+    rows = zip(_levels(both.whole), _levels(both.rest), strict=True)
+    for (what, whole), (_, rest) in rows:
+        table.add_row(what, whole, rest)
     out.print(table)
     if both.ratio is not None:
         count = len(both.dimensions)
         out.print(f"Without {count} dimensions the scale is {both.ratio:.1f} times smaller.")
 
 
-def _levels(levels: Levels) -> tuple[str, ...]:
+def _levels(levels: Levels) -> tuple[tuple[str, str], ...]:
     dimensions = len(levels.per_dimension)
     return (
-        _magnitude(levels.maximum),
-        f"{levels.scale:.4f}",
-        f"{levels.used} of {LEVELS}",
-        f"{levels.on_one_level:,} of {dimensions:,}",
-        f"{levels.all_zero:,}",
-        f"{levels.zero_share:.1%}",
+        ("Largest magnitude", _magnitude(levels.maximum)),
+        ("Scale, a 127th of it", f"{levels.scale:.4f}"),
+        ("Levels used", f"{levels.used} of {LEVELS}"),
+        ("  by a dimension, median", f"{float(np.median(levels.per_dimension)):g}"),
+        ("  by a dimension, most", f"{levels.per_dimension.max()}"),
+        ("Dimensions on one level", f"{levels.on_one_level:,} of {dimensions:,}"),
+        ("  which is zero", f"{levels.all_zero:,} of {dimensions:,}"),
+        ("Values that became 0", f"{levels.zero_share:.1%}"),
     )
 
 
 def _magnitude(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def _name(layer: int | None) -> str:
-    return "embeddings" if layer is None else str(layer)
 
 
 def _where(layer: int | None) -> str:
