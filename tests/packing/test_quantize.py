@@ -74,7 +74,7 @@ def test_a_search_over_too_much_is_refused_and_absmax_is_not(
 ) -> None:
     monkeypatch.setattr("farthing.packing.quantize._SEARCHED_BYTES", 4000)
     with pytest.raises(
-        InvalidParameterError, match="--method mse: .* one scale of model.embed_tok"
+        InvalidParameterError, match=r"--method mse: .* one scale of model.embed_tok"
     ):
         pack(source, tmp_path / "packed", "w4tensor", "mse")
     assert list(tmp_path.iterdir()) == []
