@@ -121,7 +121,8 @@ void add_level_sums(const float* values, const float* scales, size_t rows, size_
       const size_t end = std::min(column + width, cols);
       for (size_t i = column; i < end; ++i) {
         const float x = values[row * cols + i];
-        const float t = std::clamp(x / scale, -127.0f, 127.0f);
+        const float level = x / scale;  // a NaN must not choose a bin
+        const float t = level > 127.0f ? 127.0f : level > -127.0f ? level : -127.0f;
         const double weight = by_magnitude ? square * std::fabs(x) : square;
         const int bin = static_cast<int>(t * 2.0f + static_cast<float>(kHalves));
         double* to = sums + 3 * bin;

@@ -144,6 +144,6 @@ def test_what_cannot_be_is_refused() -> None:
         rounding_error(weights(), scheme("w4row"), "mse", unrounded_scales=True)
     with pytest.raises(InvalidParameterError, match="cannot be rounded to scheme 'q4_k'"):
         rounding_error(weights(), scheme("q4_k"))
-    for name in ("w4tensor", "w4g64", "nf4g64", "w4tensorm"):
+    for name in ("w4tensor", "w4g64", "nf4g64", "w4tensorm", "km4g64", "km4tensor"):
         with pytest.raises(InvalidParameterError, match="does not fit fp16"):
             rounding_error(np.array([[1e7, -1e7]], np.float32), scheme(name))

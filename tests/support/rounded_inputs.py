@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from farthing.models.checkpoint import PackedTensor
 from farthing.program.reference import Weights
 from farthing.program.weights import NativeWeight
 from support.native_runs import NativeModel
@@ -38,7 +39,11 @@ def reference_weights(model: NativeModel) -> tuple[Weights, Weights]:
     """The exact weights of ``model``, and those whose products round their input as served."""
 
     def exact(name: str) -> NDArray[np.floating]:
-        return model.tensors[name].dequantize()
+        source, weight = model.tensors[name], model.weights[name]
+        if not isinstance(source, PackedTensor):
+            return source.dequantize()
+        assert not isinstance(weight, np.ndarray)
+        return weight.dequantize(0, weight.rows)
 
     return exact, rounding_inputs(model, exact)
 

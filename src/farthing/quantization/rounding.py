@@ -14,7 +14,6 @@ from farthing.quantization.chunks import ArrayChunks, Chunks
 from farthing.quantization.kmeans import best_codebook
 from farthing.quantization.schemes import (
     CODEBOOK_REACH,
-    NF4_CODEBOOK,
     WHOLE_ROW,
     WHOLE_TENSOR,
     Scheme,
@@ -102,6 +101,7 @@ def _check(scheme: Scheme) -> None:
 
 
 _Numbers = npt.NDArray[np.float16]
+_Rounded = tuple[npt.NDArray[np.uint8], _Numbers, _Numbers | None]
 
 
 def _round(
@@ -110,7 +110,7 @@ def _round(
     method: RoundingMethod,
     codebook: npt.NDArray[np.int8] | None,
     wide: MatrixWide | None = None,
-) -> tuple[npt.NDArray[np.uint8], _Numbers, _Numbers | None]:
+) -> _Rounded:
     """Codes, scales and minimums; those of ``wide`` where it has them."""
     assert scheme.code_bits is not None
     values = np.ascontiguousarray(values, np.float32)
@@ -128,19 +128,34 @@ def _round(
             levels=None if codebook is None else codebook.astype(np.float32),
         )
         return codes, scales, lows
+    return _searched(
+        values,
+        native_group(scheme, values.shape[1]),
+        method,
+        bits=scheme.code_bits,
+        minimum=scheme.minimum,
+        codebook=codebook,
+        reach=CODEBOOK_REACH if scheme.codebook_learnt else None,
+    )
+
+
+def _searched(
+    values: FloatArray,
+    group: int,
+    method: RoundingMethod,
+    *,
+    bits: int,
+    minimum: bool = False,
+    codebook: npt.NDArray[np.int8] | None = None,
+    reach: float | None = None,
+) -> _Rounded:
     try:
-        codes, bits, low_bits = _native.round_weights(
-            values,
-            native_group(scheme, values.shape[1]),
-            method,
-            bits=scheme.code_bits,
-            minimum=scheme.minimum,
-            codebook=codebook,
-            reach=CODEBOOK_REACH if scheme.codebook_learnt else None,
+        codes, scales, lows = _native.round_weights(
+            values, group, method, bits=bits, minimum=minimum, codebook=codebook, reach=reach
         )
     except ValueError as error:
         raise InvalidParameterError(str(error)) from None
-    return codes, bits.view(np.float16), None if low_bits is None else low_bits.view(np.float16)
+    return codes, scales.view(np.float16), None if lows is None else lows.view(np.float16)
 
 
 def _range(matrix: Chunks, scheme: Scheme) -> MatrixWide:
@@ -165,12 +180,14 @@ def _level_sums(
     matrix: Chunks, scheme: Scheme, wide: MatrixWide, method: RoundingMethod
 ) -> npt.NDArray[np.float64]:
     """What a codebook is chosen by, for the scales that clip nothing."""
-    nf4 = np.array(NF4_CODEBOOK, np.int8)
     total: npt.NDArray[np.float64] | None = None
     for chunk in matrix:
         values = np.ascontiguousarray(chunk, np.float32)
         group = native_group(scheme, values.shape[1])
-        _, scales, _ = _round(values, scheme, "absmax", nf4, wide)
+        if wide.scale is None:
+            _, scales, _ = _searched(values, group, "absmax", bits=8)  # which reach 127 too
+        else:
+            scales = np.full((1, 1), wide.scale)
         sums = _native.level_sums(values, scales.astype(np.float32), group, method == "weighted")
         total = sums if total is None else total + sums
     assert total is not None
