@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -191,3 +192,22 @@ def test_progress_is_a_line_a_tenth_where_nobody_looks(
         "model: reading the prompt, 50 %",
         "model: reading the prompt, 100 %",
     ]
+
+
+def test_a_terminal_sees_a_bar_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    progress = InspectionProgress("model")
+    progress.rounding(1, 2)
+    progress.rounding(2, 2)
+    progress.loading(1, 2)
+    progress.reading(1, 1)
+    progress.finish()
+    shown = screen.getvalue()
+    assert shown.index("model: rounding") < shown.index("model: reading the prompt")
+    assert "10 %" not in shown

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+from farthing.cli.step_bar import StepBar
 
+if TYPE_CHECKING:
     from farthing.evaluation.observer import Stage
 
 _UNITS: dict[Stage, str] = {
@@ -23,8 +23,7 @@ class EvaluationProgress:
     """A bar on a terminal; elsewhere a line for each stage, and for each tenth of the long ones."""
 
     def __init__(self) -> None:
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
+        self._bar = StepBar()
         self._stage: tuple[str, Stage] | None = None
         self._tenth = 0
 
@@ -45,7 +44,7 @@ class EvaluationProgress:
             self._tenth = 0
         title = _title(model, stage, done, total, figures)
         if sys.stderr.isatty():
-            self._advance(title, done, total)
+            self._bar.advance(title, done, total)
         elif stage in _TOLD_BY_TENTHS:
             if done * 10 // total > self._tenth:
                 self._tenth = done * 10 // total
@@ -53,29 +52,9 @@ class EvaluationProgress:
         elif begins:
             dim(f"{model}, {stage}")
 
-    def _advance(self, title: str, done: int, total: int) -> None:
-        if self._bar is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            from farthing.cli.terminal import console
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeRemainingColumn(),
-                console=console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task(title, total=total)
-            self._bar.start()
-        assert self._task is not None
-        self._bar.update(self._task, description=title, completed=done)
-
     def finish(self) -> None:
         """Takes the bar away."""
-        if self._bar is not None:
-            self._bar.stop()
-        self._bar = self._task = None
+        self._bar.finish()
 
 
 def _title(model: str, stage: Stage, done: int, total: int, figures: str) -> str:

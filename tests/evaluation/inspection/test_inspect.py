@@ -13,8 +13,16 @@ from farthing.errors import (
     InvalidParameterError,
     ModelNotFoundError,
 )
-from farthing.evaluation.inspection.inspect import PARTS, Inspection, Part, Settings, inspect
+from farthing.evaluation.inspection.inspect import (
+    PARTS,
+    SPARE_BYTES,
+    Inspection,
+    Part,
+    Settings,
+    inspect,
+)
 from farthing.evaluation.inspection.levels import set_aside
+from farthing.evaluation.inspection.matrices import find_matrices
 from farthing.evaluation.inspection.residuals import PROMPT, ResidualStream, encode_prompt
 from farthing.models.checkpoint import open_checkpoint
 from farthing.models.registry import FAMILIES
@@ -162,6 +170,13 @@ def test_a_model_without_tokenizer_has_weights_to_inspect(
 def test_a_matrix_too_large_for_memory_is_refused(
     planted_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "memory_available", lambda: 100 << 20)
-    with pytest.raises(InsufficientMemoryError, match=r"embed_tokens.* 100 MiB are available"):
-        run(planted_model, "errors")
+    largest = find_matrices(open_checkpoint(planted_model, FAMILIES)).largest_bytes
+    enough = SPARE_BYTES + largest
+    monkeypatch.setattr(machine, "memory_available", lambda: enough)
+    run(planted_model, "errors", schemes=("w4tensor",))
+    run(planted_model, "errors", schemes=("w4row",), method="mse")
+    with pytest.raises(InsufficientMemoryError, match=r"embed_tokens.* 300 MiB are available"):
+        run(planted_model, "errors", schemes=("w4tensor",), method="mse")  # codes of all of it too
+    monkeypatch.setattr(machine, "memory_available", lambda: enough - 1)
+    with pytest.raises(InsufficientMemoryError, match="its largest matrix, takes 300 MiB"):
+        run(planted_model, "errors", schemes=("w4tensor",))

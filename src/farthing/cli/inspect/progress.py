@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from farthing.cli.loading import LoadBar
-from farthing.cli.terminal import console, dim
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+from farthing.cli.step_bar import StepBar
+from farthing.cli.terminal import dim
 
 
 class InspectionProgress:
@@ -17,9 +14,8 @@ class InspectionProgress:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._bar = StepBar()
         self._loading: LoadBar | None = None
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
         self._what = ""
         self._tenth = 0
 
@@ -42,9 +38,8 @@ class InspectionProgress:
         """Takes the bars away."""
         if self._loading is not None:
             self._loading.finish()
-        if self._bar is not None:
-            self._bar.stop()
-        self._loading = self._bar = self._task = None
+            self._loading = None
+        self._bar.finish()
         self._what = ""
 
     def _advance(self, what: str, done: int, total: int) -> None:
@@ -52,22 +47,8 @@ class InspectionProgress:
         if what != self._what:
             self.finish()
             self._what, self._tenth = what, 0
-        if not sys.stderr.isatty():
-            if done * 10 // total > self._tenth:
-                self._tenth = done * 10 // total
-                dim(f"{title}, {self._tenth * 10} %")
-            return
-        if self._bar is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeRemainingColumn(),
-                console=console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task(title, total=total)
-            self._bar.start()
-        assert self._task is not None
-        self._bar.update(self._task, completed=done)
+        if sys.stderr.isatty():
+            self._bar.advance(title, done, total)
+        elif done * 10 // total > self._tenth:
+            self._tenth = done * 10 // total
+            dim(f"{title}, {self._tenth * 10} %")

@@ -35,12 +35,13 @@ from farthing.models.registry import FAMILIES
 from farthing.program.native import FloatMode
 from farthing.quantization import Scheme
 from farthing.quantization.rounding import RoundingMethod
+from farthing.quantization.schemes import WHOLE_TENSOR
 
 Part = Literal["errors", "anatomy", "outliers", "levels"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 SPARE_BYTES = 300 << 20
-"""Of memory, beside a matrix as float32 and as codes: interpreter, libraries, chunks in work."""
+"""Of memory, beside a matrix: interpreter, libraries, chunks in work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def inspect(path: Path, settings: Settings, observer: Observer) -> Inspection:
     num_threads = settings.num_threads or machine.default_threads()
 
     if settings.parts & {"errors", "anatomy"}:
-        _check_memory(checkpoint, matrices)
+        _check_memory(checkpoint, matrices, schemes, settings.method, num_threads)
 
     def errors_of(chosen: tuple[Matrix, ...], under: Sequence[Scheme]) -> tuple[SchemeErrors, ...]:
         return measure_errors(chosen, under, settings.method, num_threads, observer.rounding)
@@ -176,17 +177,20 @@ def _levels(stream: ResidualStream, points: tuple[PointOutliers, ...]) -> Levels
     )
 
 
-def _check_memory(checkpoint: Checkpoint, matrices: Matrices) -> None:
+def _check_memory(
+    checkpoint: Checkpoint,
+    matrices: Matrices,
+    schemes: Sequence[Scheme],
+    method: RoundingMethod,
+    num_threads: int,
+) -> None:
+    """Of the largest matrix: its float32, and codes where a search looks at all of it at once."""
     largest = max(matrices.all, key=lambda matrix: matrix.size)
-    needed = _needed(largest) + SPARE_BYTES
+    searched = [s for s in schemes if s.group == WHOLE_TENSOR and method != "absmax"]
+    needed = (4 + min(len(searched), num_threads)) * largest.size + SPARE_BYTES
     available = machine.memory_available()
     if needed > available:
         raise InsufficientMemoryError(
             f"{checkpoint.path}: rounding {largest.name}, its largest matrix, takes "
             f"{needed >> 20:,} MiB, {available >> 20:,} MiB are available"
         )
-
-
-def _needed(matrix: Matrix) -> int:
-    """Bytes: float32, and codes of the whole where a search looks at all of it at once."""
-    return 5 * matrix.size
