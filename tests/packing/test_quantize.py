@@ -320,12 +320,13 @@ def test_terms_come_along(tmp_path: Path) -> None:
     assert (pack(source, tmp_path / "packed") / "LICENSE").read_text() == "the terms"
 
 
-def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["w4g32", "km4tensor"])
+def test_the_number_of_threads_changes_no_byte(scheme: str, tmp_path: Path) -> None:
     from farthing.packing import PackOptions, quantize_model
 
     source = make_tiny_model("gemma2", tmp_path / "source")
     for threads in (1, 3):
-        options = PackOptions("w4g32", "mse", num_threads=threads)
+        options = PackOptions(scheme, "mse", num_threads=threads)
         quantize_model(source, tmp_path / str(threads), options)
     one, three = (
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "13"

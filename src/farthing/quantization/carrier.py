@@ -31,7 +31,7 @@ def carrier_of(scheme: Scheme) -> Scheme:
     """
     if scheme.served:
         return scheme
-    found = [row for row in SCHEMES.values() if _carries(row, scheme)]
+    found = [row for row in SCHEMES.values() if carries(row, scheme)]
     if found:
         return min(found, key=lambda row: (row.code_bits, -_columns(row)))
     near = " or ".join(_near(scheme))
@@ -42,7 +42,7 @@ def carrier_of(scheme: Scheme) -> Scheme:
 
 def can_serve(scheme: Scheme) -> bool:
     """Whether kernels serve the scheme, in its own layout or that of a carrier."""
-    return scheme.served or any(_carries(row, scheme) for row in SCHEMES.values())
+    return scheme.served or any(carries(row, scheme) for row in SCHEMES.values())
 
 
 def carry(tensor: QuantizedTensor) -> QuantizedTensor:
@@ -78,14 +78,15 @@ def _columns(scheme: Scheme) -> float:
     return math.inf if scheme.group in (WHOLE_ROW, WHOLE_TENSOR) else scheme.group
 
 
-def _carries(row: Scheme, scheme: Scheme) -> bool:
+def carries(row: Scheme, scheme: Scheme) -> bool:
     """Whether the served ``row`` holds every matrix of ``scheme``."""
     if not (row.served and row.coded and scheme.coded) or row.minimum != scheme.minimum:
         return False
     assert row.code_bits is not None
     assert scheme.code_bits is not None
     if scheme.has_codebook and row.has_codebook:
-        fits = row.gguf_type is None  # ours are given the matrix's own
+        same = scheme.codebook == row.codebook
+        fits = same or (scheme.codebook_learnt and row.gguf_type is None)  # is given its levels
     elif scheme.has_codebook:
         fits = row.code_bits == 8  # its levels are signed bytes
     else:

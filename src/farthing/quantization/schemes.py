@@ -2,9 +2,8 @@
 
 One row a scheme; tests, ``farthing show`` and the checkpoint readers walk the table, so a new
 scheme is a new row. Those with a ``gguf_type`` are GGUF's, the others our own: any bits in any
-granularity. Block layouts of the
-GGUF types are those of the GGUF specification (ggml ``docs/gguf.md`` and the block structures it
-names).
+granularity. Block layouts of the GGUF types are those of the GGUF specification (ggml
+``docs/gguf.md`` and the block structures it names).
 """
 
 from __future__ import annotations

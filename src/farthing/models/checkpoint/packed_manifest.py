@@ -18,7 +18,7 @@ from farthing.models.checkpoint.fields import Fields
 from farthing.models.checkpoint.json_file import read_json_fields
 from farthing.program.numerics import NUMERICS_VERSION, fingerprint
 from farthing.quantization import SCHEMES
-from farthing.quantization.carrier import can_serve, carrier_of
+from farthing.quantization.carrier import carries
 
 MANIFEST = "farthing.json"
 FORMAT = "farthing packed weights"
@@ -240,15 +240,18 @@ def _with_carried(fields: Fields, matrices: dict[str, PackedEntry]) -> dict[str,
     if not isinstance(listed, dict):
         fields.fail(_CARRIED, "must be an object")
     for name, value in listed.items():
-        row = SCHEMES.get(value) if isinstance(value, str) else None
-        if row is None or row.served or not can_serve(row):
-            fields.fail(f"{_CARRIED}.{name}", "is no scheme that another carries")
+        title = f"{_CARRIED}.{name}"
         if name not in matrices:
-            fields.fail(f"{_CARRIED}.{name}", "is not listed under matrices")
-        scheme, right = matrices[name].scheme, carrier_of(row).name
-        if scheme != right:
-            fields.fail(f"{_CARRIED}.{name}", f"{value} is carried by {right}, not by {scheme}")
-        matrices[name] = replace(matrices[name], carries=value)
+            fields.fail(title, "is not listed under matrices")
+        entry = matrices[name]
+        if not isinstance(value, str) or value not in SCHEMES:
+            fields.fail(title, f"scheme {str(value)[:40]!r} is unknown to this version of farthing")
+        asked, carrier = SCHEMES[value], SCHEMES[entry.scheme]
+        if asked is carrier or not carries(carrier, asked):
+            fields.fail(title, f"{entry.scheme} does not carry {value}")
+        if asked.codebook_learnt and carrier.has_codebook and entry.codebook is None:
+            fields.fail(title, f"a {value} matrix has a codebook of its own")
+        matrices[name] = replace(entry, carries=value)
     return matrices
 
 
