@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,26 @@ def test_svg_files_are_the_same_bytes_again(found: Inspection, tmp_path: Path) -
     assert once[0].read_text().startswith("<?xml")
 
 
-def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    check_drawing("--figures", tmp_path / "new" / "folder")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(FarthingError, match=r"--figures: needs matplotlib; pip install"):
-        check_drawing("--figures")
+        check_drawing("--figures", tmp_path)
+
+
+def test_a_file_in_the_folders_place_is_refused_beforehand(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for folder in (file, file / "below"):
+        with pytest.raises(FarthingError, match=rf"--figures {folder}: {file} is a file"):
+            check_drawing("--figures", folder)
+
+
+def test_any_name_of_a_model_can_stand_in_a_title(planted_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "$a_{b$ 模型"
+    shutil.copytree(planted_model, path)
+    settings = Settings(frozenset({"outliers"}), prompt="A farthing.")
+    found = inspect(path, settings, Unwatched())
+    assert len(draw(found, tmp_path / "figures", "png")) == 2  # and a warning is an error here

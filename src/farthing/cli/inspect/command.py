@@ -102,7 +102,7 @@ def inspect(
     )
     find_schemes(settings.schemes)  # wrong ones are refused before anything is fetched
     if figures is not None:
-        check_drawing("--figures")
+        check_drawing("--figures", figures)
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
     path = fetch(model)
     explain_bus_errors(path)
@@ -111,13 +111,13 @@ def inspect(
         found = inspect(path, settings, progress)
     finally:
         progress.finish()
-    drawn = [] if figures is None else draw(found, figures, figure_format)
     if json:
-        write_json(report(model, found, method, drawn))
-        return
-    print_inspection(model, found, method)
-    if drawn:
-        dim(f"{', '.join(file.name for file in drawn)} are in {figures}")
+        write_json(report(model, found, method))
+    else:
+        print_inspection(model, found, method)
+    if figures is not None:  # last: what was measured is told whatever becomes of the pictures
+        drawn = draw(found, figures, figure_format)
+        dim(f"{', '.join(file.name for file in drawn)}: in {figures}")
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from farthing import machine
@@ -20,9 +18,7 @@ from farthing.evaluation.inspection.outliers import DimensionMaxima, largest_poi
 from farthing.evaluation.inspection.weight_errors import SchemeErrors
 
 
-def report(
-    model: str, found: Inspection, method: str, figures: Sequence[Path] = ()
-) -> dict[str, Any]:
+def report(model: str, found: Inspection, method: str) -> dict[str, Any]:
     """Everything that was found, for programs; layers count from 0, sizes are bytes."""
     matrices = found.matrices
     facts: dict[str, Any] = {
@@ -51,7 +47,7 @@ def report(
         facts["outliers"] = _outliers(found.outliers)
     if found.levels is not None:
         facts["levels"] = _levels(found.levels)
-    return {**facts, "figures": [str(path) for path in figures]}
+    return facts
 
 
 def _errors(scheme: SchemeErrors) -> dict[str, Any]:

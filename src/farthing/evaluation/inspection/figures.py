@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,12 +47,17 @@ _MOST_LEVELS = 32
 _LAYER = re.compile(r"layers\.(\d+)\.(.+)")
 
 
-def check_drawing(option: str) -> None:
-    """Raises :class:`FarthingError` naming ``option`` if nothing can be drawn here."""
+def check_drawing(option: str, folder: Path) -> None:
+    """Raises :class:`FarthingError` naming ``option`` if nothing can be drawn into ``folder``."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise FarthingError(f"{option}: needs matplotlib; pip install 'farthing[bench]'") from None
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise FarthingError(f"{option} {folder}: {nearest} is a file; a folder is needed")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise FarthingError(f"{option} {folder}: {nearest} cannot be written to")
 
 
 def draw(inspection: Inspection, folder: Path, kind: FigureFormat) -> list[Path]:
@@ -65,14 +72,15 @@ def draw(inspection: Inspection, folder: Path, kind: FigureFormat) -> list[Path]
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
-        with rc_context(_STYLE):
+        with rc_context(_STYLE), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of letters that the font lacks, of errors of zero
             figure = Figure(figsize=size, layout="constrained")
             fill(figure)
             path = folder / f"{name}.{kind}"
             figure.savefig(path, dpi=150, metadata={"Date": None} if kind == "svg" else None)
             drawn.append(path)
 
-    name = inspection.checkpoint.path.name
+    name = inspection.checkpoint.path.name.replace("$", r"\$")  # no formula
     if inspection.errors is not None:
         errors = inspection.errors
         panels = _panels(errors)
@@ -159,7 +167,7 @@ def _draw_anatomy(figure: Figure, found: AnatomyFound, name: str) -> None:
     if even:
         widest = max(even, key=lambda steps: steps.median_step)
         _mark_steps(axis, anatomy, widest)
-        title += f"; {widest.scheme} makes {widest.zeros:,} of {anatomy.weights:,} zero"
+        title += f"; {widest.scheme} makes {widest.zeros:,} of {anatomy.weights:,} weights 0"
     for side in (-1, 1):
         axis.axvline(
             side * SIGMAS * anatomy.std,
