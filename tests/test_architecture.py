@@ -61,6 +61,15 @@ ALLOWED: dict[str, set[str]] = {
         "texts",
         "tokenization",
     },
+    "mixed": {
+        "engine",
+        "evaluation",
+        "models",
+        "packing",
+        "program",
+        "quantization",
+        "tokenization",
+    },
     "cli": {
         "batch",
         "bench",
@@ -69,6 +78,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine",
         "evaluation",
         "llm",
+        "mixed",
         "models",
         "openai_protocol",
         "packing",

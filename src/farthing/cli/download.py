@@ -72,7 +72,7 @@ class DownloadBar:
         """A transfer of ``total`` bytes begins with ``done`` of them here."""
         self._name, self._total = name, total
         self._tenth = self._tenths(done)
-        where = f" to {_cache_folder()}"
+        where = f" to {cache_folder()}"
         again = f", {human_bytes(done)} of it are here" if done else ""
         self._say(f"Downloading {name} ({human_bytes(total)}{again}){where}")
         if not sys.stderr.isatty():
@@ -123,7 +123,8 @@ class DownloadBar:
         return done * 10 // self._total if self._total else 0
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Farthing's own folder, where what was fetched and what was measured is kept."""
     from farthing.download.settings import DownloadSettings
 
     return DownloadSettings.from_environment().home

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from farthing.cli.options import Json, SourceArgument, Threads
+from farthing.cli.quantize_mixed import Mixture
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from farthing.packing.folder import PartialFolder
     from farthing.packing.plan import Plan
 
+DEFAULT_SCHEME = "w4g64"
+
 
 def quantize(
     model: SourceArgument,
     scheme: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--scheme",
             "-s",
@@ -30,8 +33,9 @@ def quantize(
             "(g16, g32, g64, g128, g256, row or tensor); w4g64m: a minimum too (w2m to w5m). "
             "nf4g64, iq4_nl: uneven levels; km4g64: levels learnt for each matrix. f16, bf16, f32: "
             "floats. keep: what the file has.",
+            show_default=DEFAULT_SCHEME,
         ),
-    ] = "w4g64",
+    ] = None,
     method: Annotated[
         Literal["absmax", "mse", "weighted"],
         typer.Option(
@@ -50,13 +54,34 @@ def quantize(
             show_default=False,
         ),
     ] = None,
+    mixed: Annotated[
+        str | None,
+        typer.Option(
+            "--mixed",
+            metavar="BYTES",
+            help="Choose a scheme for every matrix, so that all take at most BYTES (400M, 350MiB) "
+            "and the model's predictions change least. That is measured, in minutes; another size "
+            "then takes seconds.",
+            show_default=False,
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            help="The text --mixed measures on, UTF-8; by default a built-in novel. Do not judge "
+            "the model by it.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(
             "--out",
             "-o",
             metavar="DIR",
-            help="Directory to make; by default MODEL-SCHEME, here.",
+            help="Directory to make; by default MODEL-SCHEME or MODEL-BYTES, here.",
             show_default=False,
         ),
     ] = None,
@@ -80,13 +105,18 @@ def quantize(
     for name in (scheme, head_scheme):
         if name is not None:
             find_target(name)  # a wrong one is refused before anything is fetched
+    mixture = Mixture.asked(mixed, calibration, scheme, head_scheme)
     if out is not None:
         check_target(Path(out), [], force=force)  # as is a place that cannot be
     path = fetch(model)
-    target = Path(out) if out is not None else Path(f"{_name(model, path)}-{scheme}")
-    bar = PackingBar(target)
-    start = time.monotonic()
+    scheme = scheme or DEFAULT_SCHEME
+    target = Path(out or f"{_name(model, path)}-{scheme if mixture is None else mixture.label}")
     options = PackOptions(scheme, method, head_scheme, force, threads)
+    start = time.monotonic()
+    if mixture is not None:
+        check_target(target, [path], force=force)  # before minutes are spent
+        options = mixture.choose(path, options)
+    bar = PackingBar(target)
     try:
         packed = quantize_model(
             path, target, options, PackProgress(bar.plan, bar.folder, bar.advance)
@@ -103,9 +133,10 @@ def quantize(
             {
                 "model": model,
                 "path": str(packed.path),
-                "scheme": scheme,
+                "scheme": scheme if mixture is None else None,
                 "head_scheme": head_scheme,
                 "carried": bar.carried,
+                "mixed": None if mixture is None else mixture.facts(),
                 "method": method,
                 "tensor_bytes": packed.nbytes,
                 "parameters": packed.parameters,
@@ -116,6 +147,8 @@ def quantize(
         )
         return
     console().print(str(packed.path), soft_wrap=True)
+    for line in () if mixture is None else mixture.lines():
+        dim(line)
     dim(
         f"{human_bytes(packed.nbytes)}, {8 * packed.nbytes / packed.parameters:.2f} bits a weight "
         f"· {seconds:.1f} s"

@@ -63,9 +63,9 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """A matrix as it is written."""
+    """A matrix as it is written and served."""
 
-    data: memoryview
+    matrix: NativeMatrix
     codebook: tuple[int, ...] | None  # 16 levels that are its own
 
 
@@ -130,7 +130,7 @@ def _finish(started: _Started) -> PackedMatrix:
     for part in started.parts:
         part.result()
     target = started.target.result()
-    return PackedMatrix(target.matrix.packed_bytes().data, target.codebook)
+    return PackedMatrix(target.matrix, target.codebook)
 
 
 def _pack(

@@ -27,7 +27,7 @@ from farthing.models.registry import FAMILIES, build_program
 from farthing.packing.checksums import checksum
 from farthing.packing.description import description_files
 from farthing.packing.folder import PartialFolder, check_target, partial_folder
-from farthing.packing.matrices import PackedMatrix, packed_matrices
+from farthing.packing.matrices import packed_matrices
 from farthing.packing.plan import Plan, plan
 from farthing.packing.shards import INDEX, SHARD_BYTES, Piece, Shard, index_of, plan_shards
 from farthing.program.native import FloatMode
@@ -113,9 +113,9 @@ def quantize_model(
         told.folder(folder)
         resumed, done = folder.done, folder.done_bytes
         told.bytes(done, total)
-        for tensor in _tensors(work, resumed, options):
-            folder.append(tensor.data, tensor.codebook)
-            done += len(tensor.data)
+        for data, codebook in _tensors(work, resumed, options):
+            folder.append(data, codebook)
+            done += len(data)
             told.bytes(done, total)
         _describe(checkpoint, work, options, shards, folder)
         folder.finish()
@@ -144,13 +144,16 @@ def _refuse_large_searches(work: Plan, method: RoundingMethod) -> None:
             )
 
 
-def _tensors(work: Plan, skip: int, options: PackOptions) -> Iterator[PackedMatrix]:
-    """Each tensor from the ``skip``-th on, in the order of the shards."""
+def _tensors(
+    work: Plan, skip: int, options: PackOptions
+) -> Iterator[tuple[memoryview, tuple[int, ...] | None]]:
+    """Bytes and codebook of each tensor from the ``skip``-th on, in the order of the shards."""
     matrices = work.matrices[skip:]
     num_threads = options.num_threads or machine.default_threads()
     with ThreadPoolExecutor(num_threads) as threads:
         try:
-            yield from packed_matrices(matrices, options.method, threads, 2 * num_threads)
+            for made in packed_matrices(matrices, options.method, threads, 2 * num_threads):
+                yield made.matrix.packed_bytes().data, made.codebook
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
@@ -160,7 +163,7 @@ def _tensors(work: Plan, skip: int, options: PackOptions) -> Iterator[PackedMatr
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             raise vector.not_finite(0, int(bad[0]))
-        yield PackedMatrix(values.view(np.uint8).data, None)
+        yield values.view(np.uint8).data, None
 
 
 def _describe(

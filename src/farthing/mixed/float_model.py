@@ -1,0 +1,221 @@
+"""A model in floats over the windows of a calibration text: the truth that harm is measured by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farthing import machine
+from farthing.engine.block_pool import blocks_for
+from farthing.errors import FarthingError, InsufficientMemoryError
+from farthing.evaluation.divergence import Comparison
+from farthing.mixed.units import products
+from farthing.models.checkpoint import Checkpoint, TensorSource
+from farthing.program.builder import ProgramBuilder
+from farthing.program.native import KvCache, NativeExecutor
+from farthing.program.ops import Embed, Op, Program, Tap
+from farthing.program.parts import section
+from farthing.program.step import SequenceRows, StepOutput, step_batch
+from farthing.program.weights import NativeWeight, decode_rows, load_weights, new_matrix
+
+FloatArray = NDArray[np.float32]
+
+UNSCORED = 16
+"""Positions at the beginning of a window that have too little before them to count."""
+
+_STATES = "hidden_states"
+_OVERHEAD_BYTES = 300 << 20  # interpreter, libraries, workspace, a rounded matrix
+
+
+class FloatModel:
+    """The model of ``checkpoint`` with its matrices in floats; close it after use.
+
+    Stored codes become float16, so that activations stay floats too; keys and values are float32.
+    ``windows`` (n, tokens + 1) are token ids. Every pass runs all of them, and what counts of one
+    are the logits behind its first ``UNSCORED`` positions.
+
+    Raises :class:`InsufficientMemoryError` before anything large is allocated.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        program: Program,
+        windows: NDArray[np.int32],
+        *,
+        num_threads: int,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        self.program = program
+        self.num_threads = num_threads
+        self.shape = (len(windows), windows.shape[1] - 1)
+        self.scored = self.shape[1] - UNSCORED
+        self._tokens = windows[:, :-1]
+        self._targets = np.ascontiguousarray(windows[:, UNSCORED + 1 :]).reshape(-1)
+        sources = {slot.name: _as_floats(checkpoint, slot.name) for slot in program.weights}
+        total = sum(source.rows * source.row_nbytes for source in sources.values())
+        _check_memory(checkpoint, total, len(self._targets))
+        done = 0
+
+        def advance(nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+            progress(min(done, total), total)
+
+        self.weights: dict[str, NativeWeight] = load_weights(
+            program, sources, num_threads=num_threads, progress=advance
+        )
+        config = checkpoint.config
+        self._blocks = blocks_for(self.shape[1])
+        self._kv = KvCache(
+            dtype="fp32",
+            num_layers=program.num_layers,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            num_blocks=self._blocks * self.shape[0],
+        )
+        self._comparison = Comparison(
+            config.vocab_size,
+            num_threads,
+            model=f"{checkpoint.path}, rounded",
+            reference=str(checkpoint.path),
+        )
+        self._logits = self._run(program, self.weights, self._tokens, self.scored).logits.copy()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._comparison.__exit__()
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """What a pass reads, (n, tokens)."""
+        return self._tokens
+
+    def divergence(self, weights: Mapping[str, NativeWeight]) -> float:
+        """Mean D(model || with ``weights``) of the next token, nats; others stay as they are."""
+        changed = {**self.weights, **weights}
+        return self._score(self._run(self.program, changed, self._tokens, self.scored))
+
+    def divergence_from(
+        self, states: FloatArray, at: int, weights: Mapping[str, NativeWeight]
+    ) -> float:
+        """The same from the seam ``at`` on, where the model has ``states`` (rows, width)."""
+        program, inputs = self._section(states, at, len(self.program.ops))
+        changed = {**self.weights, **inputs, **weights}
+        return self._score(self._run(program, changed, self._rows(), self.scored))
+
+    def advance(
+        self, states: FloatArray, at: int, to: int
+    ) -> tuple[FloatArray, dict[str, FloatArray]]:
+        """The states at the seam ``to``, and what each matrix on the way there multiplies.
+
+        By the name of the matrix, the first of experts. At the end, the logits in place of states.
+        """
+        program, inputs = self._section(states, at, to)
+        program = _with_taps(program)
+        scored = self.scored if to == len(self.program.ops) else self.shape[1]
+        output = self._run(program, {**self.weights, **inputs}, self._rows(), scored)
+        return output.logits.copy(), {name: x.copy() for name, x in output.taps.items()}
+
+    def embeddings(self) -> FloatArray:
+        """The states behind the embedding, at the first seam, (rows, width)."""
+        embed = self.program.ops[0]
+        assert isinstance(embed, Embed)
+        p = ProgramBuilder()
+        table = next(slot for slot in self.program.weights if slot.name == embed.table)
+        program = p.finish(p.logit_rows(p.embed(table)))
+        return self._run(program, self.weights, self._tokens, self.shape[1]).logits.copy()
+
+    def _section(
+        self, states: FloatArray, at: int, to: int
+    ) -> tuple[Program, dict[str, NativeWeight]]:
+        program = section(self.program, at, to, _STATES, len(states))
+        table = new_matrix("f32", *states.shape)
+        table.pack(0, np.ascontiguousarray(states).view(np.uint8))
+        return program, {_STATES: table}
+
+    def _rows(self) -> NDArray[np.int32]:
+        return np.arange(self.shape[0] * self.shape[1], dtype=np.int32).reshape(self.shape)
+
+    def _run(
+        self,
+        program: Program,
+        weights: Mapping[str, NativeWeight],
+        tokens: NDArray[np.int32],
+        logits: int,
+    ) -> StepOutput:
+        executor = NativeExecutor(
+            program, weights, num_threads=self.num_threads, max_rows=tokens.size
+        )
+        rows = [
+            SequenceRows(row.tolist(), 0, range(i * self._blocks, (i + 1) * self._blocks), logits)
+            for i, row in enumerate(tokens)
+        ]
+        return executor.run(step_batch(rows), self._kv)
+
+    def _score(self, output: StepOutput) -> float:
+        found = self._comparison.score(self._targets, output.logits, self._logits).kl
+        assert found is not None
+        return float(found.mean())
+
+
+def _with_taps(program: Program) -> Program:
+    """``program`` that hands out what each of its units multiplies, where it is a value."""
+    ops: list[Op] = []
+    for op in program.ops:
+        ops += [Tap(x, weights[0]) for weights, x in products(op) if x is not None]
+        ops.append(op)
+    return replace(program, ops=tuple(ops))
+
+
+def _as_floats(checkpoint: Checkpoint, name: str) -> TensorSource | _Halves:
+    source = checkpoint.tensors[name]
+    assert isinstance(source, TensorSource), f"{name} is packed"
+    dense = source.stored.family == "dense"
+    return source if dense or len(source.shape) == 1 else _Halves(source)
+
+
+def _check_memory(checkpoint: Checkpoint, weight_bytes: int, rows: int) -> None:
+    needed = weight_bytes + 2 * 4 * rows * checkpoint.config.vocab_size + _OVERHEAD_BYTES
+    available = machine.memory_available()
+    if needed > available:
+        raise InsufficientMemoryError(
+            f"{checkpoint.path}: measuring it in floats takes {needed >> 20:,} MiB, "
+            f"{available >> 20:,} MiB are available; --scheme needs no measurement"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Halves:
+    """A quantized matrix as float16."""
+
+    source: TensorSource
+    dtype: str = "f16"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.source.shape
+
+    @property
+    def rows(self) -> int:
+        return self.source.rows
+
+    @property
+    def row_nbytes(self) -> int:
+        return 2 * self.source.cols
+
+    def read_rows(self, start: int, stop: int) -> NDArray[np.uint8]:
+        with np.errstate(over="ignore"):  # what is infinite then is refused by who reads it
+            return self.dequantize(start, stop).astype(np.float16).view(np.uint8)
+
+    def dequantize(self, start: int = 0, stop: int | None = None) -> FloatArray:
+        return decode_rows(self.source, start, self.rows if stop is None else stop)
+
+    def not_finite(self, row: int, column: int) -> FarthingError:
+        return self.source.not_finite(row, column)
