@@ -118,7 +118,7 @@ sys.path.insert(0, sys.argv[3])
 from support.evaluations import Recorder
 text = Path(sys.argv[4]).read_text()
 model, reference = Path(sys.argv[1]), Path(sys.argv[2])
-settings = Settings(context=256, windows=2)
+settings = Settings(context=256, windows=2, positions=12, speed=False)
 found = evaluate(model, text, reference=reference, settings=settings, observer=Recorder())
 # Not ru_maxrss: a child inherits its parent's through fork and exec.
 status = Path("/proc/self/status").read_text()

@@ -150,7 +150,7 @@ def evaluate(
     from farthing.evaluation.report import Report
 
     names = split_schemes(schemes) if schemes is not None else LADDER if recommend else ()
-    _require_reference(against, names, positions, recommend=recommend)
+    _require_reference(against, names, positions)
     settings = _settings(
         tokens=tokens,
         context=context,
@@ -202,10 +202,8 @@ def evaluate(
         print_report(report)
 
 
-def _require_reference(
-    against: str | None, schemes: Sequence[str], positions: int | None, *, recommend: bool
-) -> None:
-    """Refuses options that want a reference where there is none."""
+def _require_reference(against: str | None, schemes: Sequence[str], positions: int | None) -> None:
+    """Refuses positions where there is no reference to walk a path."""
     from farthing.errors import InvalidParameterError
 
     if against is not None or schemes:

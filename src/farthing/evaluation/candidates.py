@@ -53,9 +53,10 @@ def of_schemes(model: Checkpoint, schemes: Sequence[str]) -> list[Candidate]:
         if own in found:
             raise InvalidParameterError(f"--schemes names {name} twice; once is enough")
         found[own] = Candidate(name, model.path, None if name == KEEP else name)
-    if set(found) - {KEEP}:
-        with FloatMode():
-            plan(model, build_program(model.config), next(iter(set(found) - {KEEP})), None)
+    with FloatMode():
+        program = build_program(model.config)
+    for name in set(found) - {KEEP}:
+        plan(model, program, name, None)
     return list(found.values())
 
 

@@ -147,6 +147,7 @@ class _Run:
                 )
                 with self._loaded(reference.name, path, "fp32") as loaded:
                     run = self._instruments.run_reference(reference.name, loaded, states)
+                del loaded  # which keeps the file's pages
                 head = LogitHead(
                     _open(path), max_rows=LOGIT_ROWS, num_threads=self._settings.num_threads
                 )
@@ -173,6 +174,7 @@ class _Run:
                 found.append(
                     self._instruments.measure(each.name, each.scheme, loaded, truth, paths)
                 )
+            del loaded  # which keeps the file's pages
             most = max(self.memory.model_weights, found[-1].size.weights)
             self.memory = replace(self.memory, model_weights=most)
         return found

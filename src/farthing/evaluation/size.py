@@ -19,7 +19,7 @@ class Size:
     weights: int  # in memory, packed
     bits_per_weight: float
     """Of the matrices, by the table of schemes: codes, scales and minimums. What the packed layout
-    fills up is in ``weights``."""
+    fills up, and what a carrier takes more than the scheme it carries, is in ``weights``."""
 
 
 def size_of(loaded: LoadedModel) -> Size:
@@ -35,6 +35,14 @@ def size_of(loaded: LoadedModel) -> Size:
 
 def _bits_per_weight(checkpoint: Checkpoint, program: Program) -> Fraction:
     """Exact, of all matrices of the program together."""
-    matrices = [checkpoint.tensors[s.name] for s in program.weights if len(s.shape) > 1]
-    bits = sum(8 * scheme(m.dtype).matrix_bytes(m.rows, m.cols) for m in matrices)
-    return Fraction(bits, sum(m.rows * m.cols for m in matrices))
+    packed = {} if checkpoint.manifest is None else checkpoint.manifest.matrices
+    bits = count = 0
+    for slot in program.weights:
+        if len(slot.shape) < 2:
+            continue
+        matrix = checkpoint.tensors[slot.name]
+        entry = packed.get(slot.name)
+        own = scheme((entry and entry.carries) or matrix.dtype)
+        bits += 8 * own.matrix_bytes(matrix.rows, matrix.cols)
+        count += matrix.rows * matrix.cols
+    return Fraction(bits, count)
