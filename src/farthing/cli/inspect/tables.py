@@ -212,6 +212,11 @@ def _print_levels(out: Console, found: LevelsFound) -> None:
     if both.ratio is not None:
         count = len(both.dimensions)
         out.print(f"Without {count} dimensions the scale is {both.ratio:.1f} times smaller.")
+    others = found.after_first.whole
+    out.print(
+        f"Without the first token it is {others.scale:.4f}, and all dimensions use {others.used} "
+        "levels."
+    )
 
 
 def _levels(levels: Levels) -> tuple[tuple[str, str], ...]:
