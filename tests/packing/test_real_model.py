@@ -60,8 +60,11 @@ def test_the_default_model_is_served_packed_as_from_its_file(
     assert_same_bits(*logits)
 
 
-def test_gemma_is_served_packed_as_rounded_in_memory(gemma_gguf: Path, tmp_path: Path) -> None:
-    packed = pack(gemma_gguf, tmp_path / "packed", "w4g32")
+@pytest.mark.parametrize("scheme", ["w4g32", "w8tensor", "km4g64"])
+def test_gemma_is_served_packed_as_rounded_in_memory(
+    scheme: str, gemma_gguf: Path, tmp_path: Path
+) -> None:
+    packed = pack(gemma_gguf, tmp_path / "packed", scheme)
     served = NativeModel(packed).run().logits(TOKENS)
-    assert_same_bits(served, RoundedInMemory(gemma_gguf, "w4g32").run().logits(TOKENS))
+    assert_same_bits(served, RoundedInMemory(gemma_gguf, scheme).run().logits(TOKENS))
     assert np.unique(served.argmax(1)).size > 3
