@@ -86,8 +86,8 @@ struct BlockStep {
 };
 
 template <class Key>
-inline void score_vectors(const BlockStep& step, const float* queries, int32_t vectors, int32_t head_dim,
-                          float* scores) {
+inline void score_vectors(const BlockStep& step, const float* queries, int32_t vectors,
+                          int32_t head_dim, float* scores) {
   const int32_t stride = padded_vectors(vectors) * kBlockTokens;
   each_tile(vectors, [&]<int kRows>(int32_t i) {
     float* target = scores + i * kBlockTokens;
@@ -100,8 +100,8 @@ inline void score_vectors(const BlockStep& step, const float* queries, int32_t v
 }
 
 template <class Value>
-inline void add_values(const BlockStep& step, const Weights& weights, int32_t vectors, int32_t head_dim,
-                       float* acc) {
+inline void add_values(const BlockStep& step, const Weights& weights, int32_t vectors,
+                       int32_t head_dim, float* acc) {
   each_tile(vectors, [&]<int kRows>(int32_t i) {
     const Weights of_tile = weights.from(i);
     float* target = acc + static_cast<size_t>(i) * head_dim;
