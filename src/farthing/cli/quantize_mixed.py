@@ -8,11 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from farthing.cli.step_bar import StepBar
 from farthing.cli.terminal import human_bytes
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from farthing.cli.loading import LoadBar
     from farthing.mixed.choose import CalibrationText, Choice, Measured
     from farthing.mixed.harm import Progress as HarmProgress
@@ -164,8 +163,7 @@ class MixedBar:
     def __init__(self, name: str) -> None:
         self._name = name
         self._loading: LoadBar | None = None
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
+        self._bar = StepBar()
         self._what = ""
         self._tenth = 0
         self._units: tuple[int, int] | None = None
@@ -213,33 +211,17 @@ class MixedBar:
         """Takes the bars away."""
         if self._loading is not None:
             self._loading.finish()
-        if self._bar is not None:
-            self._bar.stop()
-        self._loading = self._bar = self._task = None
+            self._loading = None
+        self._bar.finish()
 
     def _show(self, what: str, count: str, share: float) -> None:
-        from farthing.cli.terminal import console, dim
+        from farthing.cli.terminal import dim
 
         if what != self._what:
             self.finish()
             self._what, self._tenth = what, 0
-        if not sys.stderr.isatty():
-            if int(share * 10) > self._tenth:
-                self._tenth = int(share * 10)
-                dim(f"{what}{count}: {share:.0%}")
-            return
-        if self._bar is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TimeRemainingColumn(),
-                console=console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task(what, total=1.0)
-            self._bar.start()
-        assert self._task is not None
-        self._bar.update(self._task, description=what + count, completed=share)
+        if sys.stderr.isatty():
+            self._bar.advance(what + count, round(1000 * share), 1000)
+        elif int(share * 10) > self._tenth:
+            self._tenth = int(share * 10)
+            dim(f"{what}{count}: {share:.0%}")
