@@ -105,9 +105,9 @@ class EngineFlags:
             *("--kv-cache-dtype", "--cache-type-k", "-ctk", "--cache-type-v", "-ctv"),
             metavar="|".join(KV_DTYPES),
             shows=True,
-            help="Types in which keys and values are stored: int8 takes about half of fp16, int4 "
-            "a quarter; k8v4 is int8 keys and int4 values. auto and f16 are fp16, q8_0 is int8, "
-            "q4_0 is int4, f32 is fp32.",
+            help="Types in which keys and values are stored: int8 takes about half of fp16, k8v4 "
+            "(int8 keys, int4 values) 0.4, int4 a quarter, with a loss that not every model bears. "
+            "auto and f16 are fp16, q8_0 is int8, q4_0 is int4, f32 is fp32.",
         ),
     ] = "fp16"
     kv_cache_tokens: Annotated[
