@@ -26,6 +26,7 @@ from farthing.cli.doctor.machine_report import (
 )
 from farthing.download.progress import Silent
 from farthing.download.store import Manifest, Store, VerifiedFile
+from farthing.program.kv_types import KV_DTYPES
 from support.command_line import CommandLine
 
 
@@ -39,7 +40,8 @@ def test_every_scheme_and_every_kernel_is_proved() -> None:
     proved = {case.kernel for case in kernel_cases()}
     for scheme in _native.schemes():
         assert {f"linear {scheme['name']}", f"dequantize {scheme['name']}"} <= proved
-    assert {"attention f16", "attention f32", "rope", "rope table"} <= proved
+    assert {f"attention {dtype}" for dtype in KV_DTYPES} <= proved
+    assert {"rope", "rope table"} <= proved
     assert {"rms_norm", "gated silu", "gated gelu_tanh", "add", "scale", "softcap"} <= proved
     assert {"route", "combine"} <= proved
     assert {"argmax", "sample", "log_sum_exp"} <= proved
