@@ -38,6 +38,13 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_model(config, tmp_path_factory.mktemp("tiny") / "long"))
 
 
+@pytest.fixture(scope="module")
+def short_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """With room for windows alone."""
+    config = replace(KINDS["qwen2-tied"], context_length=48)
+    return str(make_model(config, tmp_path_factory.mktemp("tiny") / "short"))
+
+
 QUICK = ("--context", "32", "--battery", "none", "--no-speed")
 
 
@@ -89,7 +96,7 @@ def test_schemes_for_programs(
     assert report["software"]["python"]
     assert report["memory"]["peak_resident"] > report["memory"]["reference_weights"]
     assert list(tmp_path.iterdir()) == []
-    assert "MiB of disk" in result.stderr
+    assert any(line.startswith("w8row takes ") for line in result.stderr.splitlines())
 
 
 def test_a_reference_for_people(
@@ -135,6 +142,68 @@ def test_the_kv_type_reaches_the_model(farthing: CommandLine, tiny_model: str, t
     ]
     exact, rounded = (each["models"][1]["text"]["kl"]["maximum"] for each in facts)
     assert exact == 0 < rounded
+
+
+def test_the_default_window_is_no_longer_than_the_context(
+    farthing: CommandLine, tiny_model: str
+) -> None:
+    """One that is asked for is not made shorter."""
+    options = ("--battery", "none", "--no-speed")
+    found = farthing("evaluate", tiny_model, *options)
+    assert found.returncode == 0, found.stderr
+    told = f"Windows have 256 tokens instead of 512: the context of {tiny_model} has no more"
+    assert found.stderr.splitlines()[0] == told
+    assert " 8 of " in found.stdout, "2,048 tokens"
+    assert "windows of 256 tokens" in found.stdout
+    refused = farthing("evaluate", tiny_model, "--context", "512", *options)
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert line.endswith(
+        f"windows of 512 tokens are longer than the context of {tiny_model}, 256 tokens; "
+        "give a smaller --context"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "remedy"),
+    [
+        ((), "the battery's questions of up to", "--battery none leaves it out"),
+        (
+            ("--battery", "none"),
+            "sequences of 65 tokens, whose speed is measured,",
+            "--no-speed leaves it out",
+        ),
+        (
+            ("--battery", "none", "--no-speed", "--schemes", "w8row"),
+            "prompts and paths of 112 tokens",
+            "--positions 0 leaves them out",
+        ),
+    ],
+)
+def test_what_a_context_has_no_room_for_is_named_with_what_leaves_it_out(
+    farthing: CommandLine, short_model: str, options: tuple[str, ...], what: str, remedy: str
+) -> None:
+    result = farthing("evaluate", short_model, *options)
+    assert result.returncode == 2
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith(f"farthing: error: {what}")
+    assert line.endswith(f"longer than the context of {short_model}, 48 tokens; {remedy}")
+
+
+def test_the_default_window_fits_the_reference_too(
+    farthing: CommandLine, long_model: str, tiny_model: str
+) -> None:
+    options = ("--positions", "2", "--battery", "none", "--no-speed", "--json")
+    alone = farthing("evaluate", long_model, "--battery", "none", "--no-speed", "--json")
+    assert alone.returncode == 0, alone.stderr
+    assert "instead of" not in alone.stderr
+    assert json.loads(alone.stdout)["settings"]["context"] == 512
+    beside = farthing("evaluate", long_model, "--against", tiny_model, *options)
+    assert beside.returncode == 0, beside.stderr
+    assert f"the context of {tiny_model} has no more" in beside.stderr
+    report = json.loads(beside.stdout)
+    assert report["settings"]["context"] == report["tokens"]["context"] == 256
+    assert report["tokens"]["windows"] == report["settings"]["windows"] == 8
 
 
 def test_recommendations_name_the_smallest(

@@ -19,7 +19,8 @@ class Screen(io.StringIO):
 
 def evaluation(progress: EvaluationProgress) -> None:
     """Twenty windows of a reference, and of a scheme that is packed and asked questions too."""
-    progress.note("the reference is the file's own values")
+    progress.note("The reference is the file's own values")
+    progress.note("w4g64 takes 603 MiB of disk")
     progress.running("reference", "loading", 7, 7, "")
     for done in range(1, 21):
         progress.running("reference", "text", done, 20, "")
@@ -40,6 +41,7 @@ def test_stages_are_told_once_and_windows_by_tenths_without_a_terminal(
     assert captured.out == ""
     assert captured.err.splitlines() == [
         "The reference is the file's own values",
+        "w4g64 takes 603 MiB of disk",
         "reference, loading",
         *(f"reference, window {done} of 20" for done in range(2, 21, 2)),
         "w4g64, packing",

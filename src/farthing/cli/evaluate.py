@@ -68,14 +68,16 @@ def evaluate(
         ),
     ] = None,
     context: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--context",
             min=8,
             metavar="TOKENS",
-            help="Length of a window; its second half is scored.",
+            help="Length of a window; its second half is scored. 512 if nobody says, or the whole "
+            "context of a model that has less.",
+            show_default=False,
         ),
-    ] = 512,
+    ] = None,
     positions: Annotated[
         int | None,
         typer.Option(
@@ -140,20 +142,24 @@ def evaluate(
     with intervals; every comparison is paired and says what it could have seen. Models run as they
     are served, a reference with keys and values in float32; one is in memory at a time.
     """
+    from functools import partial
+
     from farthing import machine
     from farthing.cli.download import fetch
     from farthing.cli.evaluate_progress import EvaluationProgress
     from farthing.cli.evaluate_report import print_report, write_report
     from farthing.cli.stop_signals import StoppedError, TerminationRaised
     from farthing.evaluation.candidates import LADDER, split_schemes
+    from farthing.evaluation.default_window import default_window
     from farthing.evaluation.evaluate import evaluate
     from farthing.evaluation.report import Report
+    from farthing.evaluation.settings import WINDOW
 
     names = split_schemes(schemes) if schemes is not None else LADDER if recommend else ()
     _require_reference(against, names, positions)
-    settings = _settings(
+    asked = partial(
+        _settings,
         tokens=tokens,
-        context=context,
         positions=positions,
         repetition_penalty=repetition_penalty,
         speed=not no_speed,
@@ -161,6 +167,7 @@ def evaluate(
         threads=threads,
         kv_cache_dtype=kv_cache_dtype,
     )
+    settings = asked(context=context or WINDOW)
     _require_points("--margin", margin)
     _require_points("--max-loss", max_loss)
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
@@ -169,6 +176,9 @@ def evaluate(
     path = fetch(model)
     reference = None if against is None else fetch(against)
     progress = EvaluationProgress()
+    if context is None:
+        models = [path] if reference is None else [path, reference]
+        settings = asked(context=default_window(models, progress.note))
     try:
         with TerminationRaised():
             found = evaluate(

@@ -28,10 +28,10 @@ class EvaluationProgress:
         self._tenth = 0
 
     def note(self, message: str) -> None:
-        """Writes a line."""
+        """Writes a line, as it is: a name that it begins with stays what it is."""
         from farthing.cli.terminal import dim
 
-        dim(message[0].upper() + message[1:])
+        dim(message)
 
     def running(self, model: str, stage: Stage, done: int, total: int, figures: str) -> None:
         """A stage has come so far; the bar of the one before goes away."""

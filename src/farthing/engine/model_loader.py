@@ -77,6 +77,7 @@ class LoadOptions:
     body_only: bool = False  # end in the hidden states of the rows that need logits
     taps: tuple[str, ...] = ()  # points of the program whose values every pass hands out
     weights: WeightPlacement = "mmap"  # of a packed directory
+    half: bool = False  # codes of matrices as fp16: ``Checkpoint.as_half``
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,9 @@ def load_model(
     ``progress(done, total)`` is called with bytes of weights.
 
     Raises :class:`ModelFormatError`, :class:`UnsupportedArchitectureError`,
-    :class:`ContextLengthError`, :class:`InvalidParameterError`, or
-    :class:`InsufficientMemoryError` before anything large is allocated.
+    :class:`ContextLengthError`, :class:`InvalidParameterError`,
+    :class:`UnsupportedOperationError`, or :class:`InsufficientMemoryError` before anything large is
+    allocated.
     """
     if options.kv_cache_dtype not in KV_DTYPES:
         raise InvalidParameterError(
@@ -121,6 +123,8 @@ def load_model(
         config = checkpoint.config
         program = build_program(config, taps=options.taps)
     check_tensors(checkpoint, program.weights)
+    if options.half:
+        checkpoint = checkpoint.as_half(program)
     program, tensors = _adapt(program, checkpoint.tensors, options.adapter)
     if config.head_dim % HEAD_DIM_MULTIPLE:
         raise UnsupportedOperationError(

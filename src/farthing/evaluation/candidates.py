@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from farthing.errors import InvalidParameterError
-from farthing.models.checkpoint import Checkpoint
+from farthing.models.checkpoint import Checkpoint, check_tensors
 from farthing.models.registry import build_program
 from farthing.packing.plan import KEEP, find_target, plan
 from farthing.packing.quantize import PackOptions, PackProgress, quantize_model
@@ -20,7 +22,7 @@ from farthing.quantization.rounding import RoundingMethod
 LADDER = ("w8row", "w6g64", "w5g64", "w4g32", "w4g64", "nf4g64", "w4g128")
 """Schemes among which :mod:`farthing.evaluation.recommendation` looks if nobody names others."""
 
-HALF = "f16"
+REFERENCE = "reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,14 @@ class Candidate:
     name: str
     path: Path  # of its files, or of those it is packed from
     scheme: str | None = None  # that it is packed in; None: its files are used as they are
+    half: bool = False  # codes of its files are loaded as fp16
+
+    @classmethod
+    def of_files(cls, path: Path) -> Self:
+        """The model at ``path``, called by the last part of it, but never as a reference is."""
+        whole = Path(os.path.abspath(path))  # noqa: PTH100 - links stay as they are
+        name = whole.name if whole.name != REFERENCE else f"{whole.parent.name}/{whole.name}"
+        return cls(name, path)
 
 
 def split_schemes(names: str) -> tuple[str, ...]:
@@ -44,7 +54,8 @@ def of_schemes(model: Checkpoint, schemes: Sequence[str]) -> list[Candidate]:
     """The model in each of ``schemes``.
 
     Raises :class:`InvalidParameterError` for a scheme that weights cannot be packed in and one
-    named twice, :class:`UnsupportedOperationError` for a model that is packed already.
+    named twice, :class:`UnsupportedOperationError` for a model that is packed already, and
+    :class:`ModelFormatError` for one that lacks a weight.
     """
     found: dict[str, Candidate] = {}
     for name in schemes:
@@ -55,6 +66,7 @@ def of_schemes(model: Checkpoint, schemes: Sequence[str]) -> list[Candidate]:
         found[own] = Candidate(name, model.path, None if name == KEEP else name)
     with FloatMode():
         program = build_program(model.config)
+    check_tensors(model, program.weights)
     for name in set(found) - {KEEP}:
         plan(model, program, name, None)
     return list(found.values())
@@ -68,10 +80,10 @@ def as_reference(model: Checkpoint) -> Candidate:
     its kernels know.
     """
     if all(SCHEMES[t.stored_dtype].family == "dense" for t in model.tensors.values()):
-        return Candidate("reference", model.path)
+        return Candidate(REFERENCE, model.path)
     with FloatMode():
-        plan(model, build_program(model.config), HALF, None)
-    return Candidate("reference", model.path, HALF)
+        model.as_half(build_program(model.config))
+    return Candidate(REFERENCE, model.path, half=True)
 
 
 @contextlib.contextmanager

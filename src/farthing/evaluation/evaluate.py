@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from farthing.engine.model_loader import LoadedModel, LoadOptions, load_model
 from farthing.evaluation.answers import answer_params
 from farthing.evaluation.battery import Battery
 from farthing.evaluation.calibration import require_other_text
-from farthing.evaluation.candidates import HALF, Candidate, as_reference, of_schemes, ready
+from farthing.evaluation.candidates import REFERENCE, Candidate, as_reference, of_schemes, ready
 from farthing.evaluation.divergence import Scores
 from farthing.evaluation.measurement import Instruments, Measurement, ReferenceRun
 from farthing.evaluation.observer import Observer
@@ -32,7 +31,7 @@ from farthing.evaluation.states import StateFile
 from farthing.evaluation.task import Task, make_task
 from farthing.evaluation.text import Windows
 from farthing.models.checkpoint import Checkpoint, open_checkpoint
-from farthing.models.registry import FAMILIES
+from farthing.models.registry import FAMILIES, build_program
 from farthing.program.kv_types import KvDtype
 from farthing.program.native import FloatMode
 from farthing.quantization.rounding import RoundingMethod
@@ -86,20 +85,20 @@ def evaluate(
     """
     answer_params(settings.repetition_penalty)  # refused before anything is loaded
     source = _open(model)
-    candidates = of_schemes(source, schemes) if schemes else [Candidate(model.name, model)]
+    candidates = of_schemes(source, schemes) if schemes else [Candidate.of_files(model)]
     truth, opened, words = None, None, None
     if reference is not None:
-        truth, opened, words = Candidate("reference", reference), _open(reference), str(reference)
+        truth, opened, words = Candidate(REFERENCE, reference), _open(reference), str(reference)
     elif schemes:
         truth, opened, words = as_reference(source), source, "the file's own values"
-        if truth.scheme == HALF:
+        if truth.half:
             words += " as fp16"
-        observer.note(f"the reference is {words}")
+        observer.note(f"The reference is {words}")
     for each in (source,) if opened in (None, source) else (source, opened):
         require_other_text(each, text, text_name, observer.note)
     task = make_task(source, opened, text, text_name, battery, settings)
     del source, opened  # they hold files open
-    packs = any(each.scheme is not None for each in (*candidates, truth) if each is not None)
+    packs = any(each.scheme is not None for each in candidates)
     with scratch_folder() if packs else contextlib.nullcontext(Path()) as scratch:
         run = _Run(task, settings, method, observer, scratch)
         if truth is None:
@@ -110,9 +109,10 @@ def evaluate(
     return Evaluation(task.windows, task.bytes_scored, paths, measured, words, tuple(found), memory)
 
 
-def _open(path: Path) -> Checkpoint:
+def _open(path: Path, *, half: bool = False) -> Checkpoint:
     with FloatMode():
-        return open_checkpoint(path, FAMILIES)
+        checkpoint = open_checkpoint(path, FAMILIES)
+        return checkpoint.as_half(build_program(checkpoint.config)) if half else checkpoint
 
 
 class _Run:
@@ -138,26 +138,27 @@ class _Run:
         self, reference: Candidate, candidates: Sequence[Candidate]
     ) -> tuple[Paths | None, Measurement, list[Measurement]]:
         """The reference's paths, what it did itself, and what the candidates did beside it."""
-        with self._ready(reference) as path:
-            width, count = _open(path).config.hidden_size, self._task.windows.targets.size
-            with StateFile(count, width) as states:
-                self._observer.note(
-                    f"the reference's hidden states take {states.nbytes / 2**20:,.1f} MiB of disk "
-                    f"in {states.folder} until the end"
-                )
-                with self._loaded(reference.name, path, "fp32") as loaded:
-                    run = self._instruments.run_reference(reference.name, loaded, states)
-                del loaded  # which keeps the file's pages
-                head = LogitHead(
-                    _open(path), max_rows=LOGIT_ROWS, num_threads=self._settings.num_threads
-                )
-                self.memory = replace(
-                    self.memory,
-                    reference_weights=run.size.weights,
-                    reference_head=head.weight_bytes,
-                    states_on_disk=states.nbytes,
-                )
-                found = self.measure(candidates, Truth(head, states), run.paths)
+        width = _open(reference.path).config.hidden_size
+        with StateFile(self._task.windows.targets.size, width) as states:
+            self._observer.note(
+                f"The reference's hidden states take {states.nbytes / 2**20:,.1f} MiB of disk "
+                f"in {states.folder} until the end"
+            )
+            with self._loaded(reference, "fp32") as loaded:
+                run = self._instruments.run_reference(reference.name, loaded, states)
+            del loaded  # which keeps the file's pages
+            head = LogitHead(
+                _open(reference.path, half=reference.half),
+                max_rows=LOGIT_ROWS,
+                num_threads=self._settings.num_threads,
+            )
+            self.memory = replace(
+                self.memory,
+                reference_weights=run.size.weights,
+                reference_head=head.weight_bytes,
+                states_on_disk=states.nbytes,
+            )
+            found = self.measure(candidates, Truth(head, states), run.paths)
         return run.paths, _reference(reference, run, found[0].scores), found
 
     def measure(
@@ -169,8 +170,7 @@ class _Run:
         """Each of the candidates."""
         found: list[Measurement] = []
         for each in candidates:
-            kv_type = self._settings.kv_cache_dtype
-            with self._ready(each) as path, self._loaded(each.name, path, kv_type) as loaded:
+            with self._loaded(each, self._settings.kv_cache_dtype) as loaded:
                 found.append(
                     self._instruments.measure(each.name, each.scheme, loaded, truth, paths)
                 )
@@ -179,35 +179,35 @@ class _Run:
             self.memory = replace(self.memory, model_weights=most)
         return found
 
-    def _ready(self, candidate: Candidate) -> AbstractContextManager[Path]:
-        name = candidate.name
-        return ready(
-            candidate,
-            self._scratch,
-            method=self._method,
-            num_threads=self._settings.num_threads,
-            note=self._observer.note,
-            told=lambda done, total: self._observer.running(name, "packing", done, total, ""),
-        )
-
     @contextlib.contextmanager
-    def _loaded(self, name: str, path: Path, kv_cache_dtype: KvDtype) -> Iterator[LoadedModel]:
+    def _loaded(self, candidate: Candidate, kv_cache_dtype: KvDtype) -> Iterator[LoadedModel]:
+        """The candidate in memory, packed first where it has to be."""
+        name = candidate.name
         options = LoadOptions(
             kv_cache_dtype=kv_cache_dtype,
             max_model_len=self._task.context,
             num_threads=self._settings.num_threads,
             max_num_batched_tokens=ROWS,
             kv_cache_tokens=self._task.cached_tokens,
+            half=candidate.half,
         )
-        loaded = load_model(
-            path,
-            options,
-            lambda done, total: self._observer.running(name, "loading", done, total, ""),
-        )
-        try:
-            yield loaded
-        finally:
-            loaded.runner.close()  # at once, whoever still refers to it
+        with ready(
+            candidate,
+            self._scratch,
+            method=self._method,
+            num_threads=self._settings.num_threads,
+            note=self._observer.note,
+            told=lambda done, total: self._observer.running(name, "packing", done, total, ""),
+        ) as path:
+            loaded = load_model(
+                path,
+                options,
+                lambda done, total: self._observer.running(name, "loading", done, total, ""),
+            )
+            try:
+                yield loaded
+            finally:
+                loaded.runner.close()  # at once, whoever still refers to it
 
 
 def _reference(reference: Candidate, run: ReferenceRun, scores: Scores) -> Measurement:

@@ -13,7 +13,7 @@ class Observer(Protocol):
     """Is told how far things are."""
 
     def note(self, message: str) -> None:
-        """A fact worth a line, such as the disk that is taken."""
+        """A fact worth a line, such as the disk that is taken, written as it is to be read."""
 
     def running(self, model: str, stage: Stage, done: int, total: int, figures: str) -> None:
         """``done`` of ``total`` of a stage; ``figures`` is what is known so far, or empty."""

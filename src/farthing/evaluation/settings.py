@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from farthing.program.kv_types import KvDtype
 
+WINDOW = 512
+"""Tokens of a window of the text, if nobody says."""
+
 POSITIONS = 144
 """Of the reference's greedy paths, if nobody says."""
 
@@ -18,7 +21,7 @@ class Settings:
     measured.
     """
 
-    context: int = 512  # tokens of a window of the text
+    context: int = WINDOW  # tokens of a window of the text
     windows: int | None = None  # None: all of the text
     positions: int = POSITIONS  # of a reference's greedy paths; 0: no paths
     prompt_tokens: int = 64  # of the passage that a path begins behind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +70,11 @@ def make_task(
     )
     prompts = None
     sequence = settings.prompt_tokens + settings.path_tokens
-    lengths = {f"windows of {settings.context} tokens": settings.context}
+    lengths = [
+        _Length(
+            f"windows of {settings.context} tokens", settings.context, "give a smaller --context"
+        )
+    ]
     cached = [settings.context]
     if reference is not None and settings.positions:
         prompts = passages(
@@ -79,17 +84,32 @@ def make_task(
             needed=-(-settings.positions // settings.path_tokens),
             what=text_name,
         )
-        lengths[f"prompts and paths of {sequence} tokens"] = sequence
+        lengths.append(
+            _Length(
+                f"prompts and paths of {sequence} tokens", sequence, "--positions 0 leaves them out"
+            )
+        )
         cached.append(SEQUENCES * blocks_for(sequence) * BLOCK_TOKENS)
     if battery is not None:
         longest = longest_question(tokenizer, battery)
-        lengths[f"the battery's questions of up to {longest} tokens with their answers"] = longest
+        lengths.append(
+            _Length(
+                f"the battery's questions of up to {longest} tokens with their answers",
+                longest,
+                "--battery none leaves it out",
+            )
+        )
     if settings.speed:
-        lengths[f"sequences of {speed.CONTEXT + 1} tokens, whose speed is measured,"] = (
-            speed.CONTEXT + 1
+        timed = speed.CONTEXT + 1
+        lengths.append(
+            _Length(
+                f"sequences of {timed} tokens, whose speed is measured,",
+                timed,
+                "--no-speed leaves it out",
+            )
         )
         cached.append(speed.CACHED_TOKENS)
-    context = max(lengths.values())
+    context = max(length.tokens for length in lengths)
     for checkpoint in (model, reference):
         if checkpoint is not None:
             _require_context(checkpoint, lengths)
@@ -103,12 +123,22 @@ def make_task(
     )
 
 
-def _require_context(checkpoint: Checkpoint, lengths: dict[str, int]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Length:
+    """Sequences that models are put to."""
+
+    what: str
+    tokens: int
+    remedy: str  # where that is more than a context
+
+
+def _require_context(checkpoint: Checkpoint, lengths: Sequence[_Length]) -> None:
     most = checkpoint.config.context_length
-    for what, length in lengths.items():
-        if length > most:
+    for length in lengths:
+        if length.tokens > most:
             raise ContextLengthError(
-                f"{what} are longer than the context of {checkpoint.path}, {most} tokens"
+                f"{length.what} are longer than the context of {checkpoint.path}, {most} tokens; "
+                f"{length.remedy}"
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from farthing import machine
 from farthing.engine.block_pool import blocks_for
-from farthing.errors import FarthingError, InsufficientMemoryError
+from farthing.engine.model_loader import packed_bytes
+from farthing.errors import InsufficientMemoryError
 from farthing.evaluation.divergence import Comparison
 from farthing.mixed.units import products
-from farthing.models.checkpoint import Checkpoint, TensorSource
+from farthing.models.checkpoint import Checkpoint
 from farthing.program.builder import ProgramBuilder
 from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.ops import Embed, Op, Program, Tap
 from farthing.program.parts import section
 from farthing.program.step import SequenceRows, StepOutput, step_batch
-from farthing.program.weights import NativeWeight, decode_rows, load_weights, new_matrix
+from farthing.program.weights import NativeWeight, load_weights, new_matrix
 
 FloatArray = NDArray[np.float32]
 
@@ -56,8 +57,12 @@ class FloatModel:
         self.scored = self.shape[1] - UNSCORED
         self._tokens = windows[:, :-1]
         self._targets = np.ascontiguousarray(windows[:, UNSCORED + 1 :]).reshape(-1)
-        sources = {slot.name: _as_floats(checkpoint, slot.name) for slot in program.weights}
-        total = sum(source.rows * source.row_nbytes for source in sources.values())
+        sources = checkpoint.as_half(program).tensors
+        routers = program.routers
+        total = sum(
+            packed_bytes(sources[slot.name], router=slot.name in routers)
+            for slot in program.weights
+        )
         _check_memory(checkpoint, total, len(self._targets))
         done = 0
 
@@ -174,13 +179,6 @@ def _with_taps(program: Program) -> Program:
     return replace(program, ops=tuple(ops))
 
 
-def _as_floats(checkpoint: Checkpoint, name: str) -> TensorSource | _Halves:
-    source = checkpoint.tensors[name]
-    assert isinstance(source, TensorSource), f"{name} is packed"
-    dense = source.stored.family == "dense"
-    return source if dense or len(source.shape) == 1 else _Halves(source)
-
-
 def _check_memory(checkpoint: Checkpoint, weight_bytes: int, rows: int) -> None:
     needed = weight_bytes + 2 * 4 * rows * checkpoint.config.vocab_size + _OVERHEAD_BYTES
     available = machine.memory_available()
@@ -189,33 +187,3 @@ def _check_memory(checkpoint: Checkpoint, weight_bytes: int, rows: int) -> None:
             f"{checkpoint.path}: measuring it in floats takes {needed >> 20:,} MiB, "
             f"{available >> 20:,} MiB are available; --scheme needs no measurement"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Halves:
-    """A quantized matrix as float16."""
-
-    source: TensorSource
-    dtype: str = "f16"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.source.shape
-
-    @property
-    def rows(self) -> int:
-        return self.source.rows
-
-    @property
-    def row_nbytes(self) -> int:
-        return 2 * self.source.cols
-
-    def read_rows(self, start: int, stop: int) -> NDArray[np.uint8]:
-        with np.errstate(over="ignore"):  # what is infinite then is refused by who reads it
-            return self.dequantize(start, stop).astype(np.float16).view(np.uint8)
-
-    def dequantize(self, start: int = 0, stop: int | None = None) -> FloatArray:
-        return decode_rows(self.source, start, self.rows if stop is None else stop)
-
-    def not_finite(self, row: int, column: int) -> FarthingError:
-        return self.source.not_finite(row, column)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from farthing.errors import InvalidParameterError, UnsupportedOperationError
-from farthing.models.checkpoint import Checkpoint, PackedTensor, TensorSource
+from farthing.errors import InvalidParameterError
+from farthing.models.checkpoint import Checkpoint, TensorSource
 from farthing.models.checkpoint.checkpoint import (
     EMBEDDING,
     LM_HEAD,
@@ -129,7 +129,7 @@ def plan(
             raise InvalidParameterError(f"the model has no matrix {name!r} to be given a scheme")
     last = EMBEDDING if checkpoint.config.tie_word_embeddings else LM_HEAD
     for slot in program.weights:
-        source = _source(checkpoint, slot.name)
+        source = checkpoint.unpacked(slot.name)
         if len(slot.shape) == 1:
             vectors.append((slot.name, source))
             continue
@@ -138,15 +138,5 @@ def plan(
             target = SCHEMES[served_scheme(source.dtype, router=slot.name in routers)]
         matrices.append(Placement(slot.name, source, target))
     for name in (ROPE_FACTORS, ROPE_LONG, ROPE_SHORT):  # part of a GGUF file's configuration
-        vectors += [(name, _source(checkpoint, name))] if name in checkpoint.tensors else []
+        vectors += [(name, checkpoint.unpacked(name))] if name in checkpoint.tensors else []
     return Plan(tuple(matrices), tuple(vectors))
-
-
-def _source(checkpoint: Checkpoint, name: str) -> TensorSource:
-    source = checkpoint.tensors[name]
-    if isinstance(source, PackedTensor):
-        origin = "" if checkpoint.manifest is None else f", {checkpoint.manifest.source!r}"
-        raise UnsupportedOperationError(
-            f"{checkpoint.path}: is packed already; quantize what it was made from{origin}"
-        )
-    return source

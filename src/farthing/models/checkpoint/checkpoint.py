@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from farthing.config import ModelConfig
-from farthing.errors import ModelFormatError, ModelNotFoundError
+from farthing.errors import ModelFormatError, ModelNotFoundError, UnsupportedOperationError
 from farthing.models.checkpoint.packed_manifest import Manifest
 from farthing.models.checkpoint.packed_tensor import PackedTensor
 from farthing.models.checkpoint.tensor import TensorSource
-from farthing.program.ops import WeightSlot
+from farthing.program.ops import Program, WeightSlot
 from farthing.tokenization.source import TokenizerSource
 from farthing.tokenization.tokenizer import Tokenizer
 
@@ -64,6 +64,27 @@ class Checkpoint:
         for tensor in self.tensors.values():
             totals[tensor.stored_dtype] = totals.get(tensor.stored_dtype, 0) + tensor.nbytes
         return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))
+
+    def unpacked(self, name: str) -> TensorSource:
+        """The tensor ``name``; raises :class:`UnsupportedOperationError` for a packed matrix."""
+        tensor = self.tensors[name]
+        if isinstance(tensor, PackedTensor):
+            origin = "" if self.manifest is None else f", {self.manifest.source!r}"
+            raise UnsupportedOperationError(
+                f"{self.path}: is packed already; quantize what it was made from{origin}"
+            )
+        return tensor
+
+    def as_half(self, program: Program) -> Checkpoint:
+        """The model of ``program`` with codes of matrices as fp16: times their scales, rounded.
+
+        Floats, vectors and the routers of experts stay what they are. Nothing is read yet; a value
+        too large for fp16 is refused by who reads it. Raises :class:`UnsupportedOperationError`
+        for a packed model, whose values only its kernels know.
+        """
+        matrices = {slot.name for slot in program.weights if len(slot.shape) > 1}
+        halves = {name: self.unpacked(name).as_half() for name in matrices - program.routers}
+        return replace(self, tensors={**self.tensors, **halves})
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:

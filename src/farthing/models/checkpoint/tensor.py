@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from farthing.errors import InvalidParameterError, ModelFormatError
 from farthing.files.reader import FileReader
+from farthing.program.weights import decode_rows
 from farthing.quantization import Scheme, scheme
 
 _CONVERT_ELEMENTS = 1 << 18  # elements dequantized at a time: a few MB of temporaries
@@ -35,6 +36,12 @@ class TensorSource:
     """Row i of the tensor is row ``row_order[i]`` of the file (elements, for a vector)."""
     plus: float = 0.0
     """Added to every element of a vector: norms that are stored as their distance from 1."""
+    halved: bool = False
+    """Codes that kernels serve are read as fp16 too; see :meth:`as_half`."""
+
+    def as_half(self) -> TensorSource:
+        """The same tensor, of ``dtype`` f16 if it is codes: times their scales, rounded once."""
+        return self if self.stored.family == "dense" else replace(self, halved=True)
 
     def row_range(self, start: int, stop: int) -> TensorSource:
         """The matrix of rows start..stop, (stop - start, cols): a part of a stack of matrices.
@@ -62,7 +69,7 @@ class TensorSource:
     @property
     def dtype(self) -> str:
         """Scheme of the rows that :meth:`read_rows` yields."""
-        return self.stored_dtype if self.stored.served else "f16"
+        return self.stored_dtype if self.stored.served and not self.halved else "f16"
 
     @property
     def stored(self) -> Scheme:
@@ -105,7 +112,7 @@ class TensorSource:
                 f"{self.name}: the buffer must be {nbytes} contiguous bytes, not {out.nbytes}"
             )
         rows = out.reshape(stop - start, self.row_nbytes)
-        if self.stored.served:
+        if self.dtype == self.stored_dtype:
             self._read_stored(start, stop, rows)
         else:
             self._read_converted(start, stop, rows)
@@ -171,7 +178,7 @@ class TensorSource:
         step = max(1, _CONVERT_ELEMENTS // max(1, self.cols))
         for row in range(start, stop, step):
             end = min(row + step, stop)
-            values = self.dequantize(row, end).reshape(end - row, self.cols)
+            values = self._decode(row, end)
             with np.errstate(over="ignore"):
                 halves = values.astype(np.float16)
             if not np.isfinite(halves).all():
@@ -184,6 +191,12 @@ class TensorSource:
                     offset=self._place(row + bad, column),
                 )
             out[row - start : end - start] = halves.view(np.uint8)
+
+    def _decode(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        """What :meth:`dequantize` gives, (rows, cols), by kernels where they serve the scheme."""
+        if self.stored.served:
+            return decode_rows(replace(self, halved=False), start, stop)
+        return self.dequantize(start, stop).reshape(stop - start, self.cols)
 
 
 def _to_float32(rows: npt.NDArray[np.uint8], stored: Scheme) -> npt.NDArray[np.float32]:
