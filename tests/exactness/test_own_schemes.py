@@ -39,7 +39,13 @@ CARRIED = {"w2g32m": "q4_1", "w3g16": "w5g16", "w4tensor": "w4row", "w4tensorm":
            "w4g256": "w4g128", "w5g64m": "q5_1", "w7row": "w8row", "w8tensor": "w8row",
            "nf4row": "nf4g128", "km4g64": "nf4g64", "km4g16": "w8g16"}  # fmt: skip
 """Of each kind that the layouts of others hold, and those."""
-NAMES = (*SERVED, *CARRIED)
+QUICK = ("w4tensor", "km4g64")
+"""The others' kernels are those of schemes that are here anyway."""
+NAMES = (
+    *SERVED,
+    *QUICK,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in CARRIED if name not in QUICK),
+)
 ODD = replace(
     KINDS["qwen2-tied"],
     num_layers=2,
@@ -118,7 +124,10 @@ def test_neighbours_do_not_show_in_the_bits(model: NativeModel, whole: Logits, i
         assert_same_bits(logits, whole[: len(part)])
 
 
-@pytest.mark.parametrize("kv_dtype", ["int8", "int4", "k8v4", "fp32"])
+@pytest.mark.parametrize(
+    "kv_dtype",
+    ["int8", "fp32", *(pytest.param(name, marks=pytest.mark.slow) for name in ("int4", "k8v4"))],
+)
 def test_other_caches_give_the_same_bits_too(model: NativeModel, kv_dtype: KvDtype) -> None:
     whole = model.run(kv_dtype=kv_dtype).logits(TOKENS)
     for isa in ISAS:

@@ -17,8 +17,10 @@ from .attention_model import (
 )
 from .float32_model import BEST, ISAS, Floats, hostile, native, same_bits
 
-KV_TYPES = ["fp32", "fp16", "int8", "int4", "k16v8", "k16v4", "k8v4"]
-WITH_CODES = KV_TYPES[2:]
+PAIRS = [pytest.param(name, marks=pytest.mark.slow) for name in ("k16v8", "k16v4")]
+"""Their loops over keys are those of fp16, those over values int8's and int4's."""
+WITH_CODES = ["int8", "int4", "k8v4", *PAIRS]
+KV_TYPES = ["fp32", "fp16", *WITH_CODES]
 
 
 def case(
