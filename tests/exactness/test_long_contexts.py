@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from farthing import _native
-from farthing.program.kv_types import KV_DTYPES, KvDtype
+from farthing.program.kv_types import KvDtype
 from farthing.program.step import SequenceRows
+from support.kv_types import kv_type_params
 from support.native_runs import Logits, NativeModel, NativeRun, assert_same_bits
 from support.packing import pack
 from support.tiny_models import KINDS, make_model
@@ -79,7 +80,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return NativeModel(path)
 
 
-@pytest.fixture(scope="module", params=KV_DTYPES)
+@pytest.fixture(scope="module", params=kv_type_params())
 def case(request: pytest.FixtureRequest, model: NativeModel) -> Case:
     tokens = np.random.default_rng(3).integers(0, model.config.vocab_size, LENGTH).tolist()
     filled = model.run(kv_dtype=request.param, tokens=LENGTH + 512, num_threads=1)

@@ -17,7 +17,7 @@ from farthing import LLM, SamplingParams
 from farthing.engine.outputs import RequestOutput
 from farthing.engine.prefix_file import HEADER
 from farthing.program import numerics
-from farthing.program.kv_types import KV_DTYPES
+from support.kv_types import kv_type_params
 from support.mutation import mutate
 from support.native_runs import make_embedding_infinite
 from support.prefix_caches import forge
@@ -89,7 +89,7 @@ def cold(path: Path, prompt: list[int], **options: Any) -> Result:
     return found
 
 
-@pytest.mark.parametrize("dtype", KV_DTYPES)
+@pytest.mark.parametrize("dtype", kv_type_params())
 @pytest.mark.parametrize("kind", ["qwen2-tied", "qwen3-moe", "gemma3"])
 def test_warm_answers_are_the_cold_ones_bit_for_bit(
     kind: str, dtype: str, folder: Path, tmp_path: Path, warnings: list[str]

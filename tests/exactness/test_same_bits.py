@@ -14,6 +14,7 @@ import pytest
 from farthing import _native
 from farthing.program.kv_types import KV_DTYPES, KvDtype
 from farthing.program.step import SequenceRows
+from support.kv_types import kv_type_params
 from support.native_runs import NativeModel, assert_same_bits
 from support.tiny_adapters import make_tiny_adapter
 from support.tiny_gguf import write_gguf
@@ -61,7 +62,7 @@ def test_a_prompt_in_chunks_gives_the_bits_of_the_whole(
     assert_same_bits(model.run().logits(tokens, chunk), whole)
 
 
-@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+@pytest.mark.parametrize("kv_dtype", kv_type_params())
 def test_cached_generation_gives_the_bits_of_recomputing_everything(
     model: NativeModel, tokens: list[int], kv_dtype: str
 ) -> None:
@@ -157,7 +158,7 @@ def test_the_cache_type_shows_in_the_bits(model: NativeModel, tokens: list[int])
     assert len(set(errors.values())) == len(errors)
 
 
-@pytest.fixture(scope="module", params=[dtype for dtype in KV_DTYPES if dtype != "fp16"])
+@pytest.fixture(scope="module", params=kv_type_params("fp16"))
 def other_cache(
     request: pytest.FixtureRequest, model: NativeModel, tokens: list[int]
 ) -> tuple[KvDtype, list[int], np.ndarray]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.kv_types import kv_type_params
+
 from .attention_model import (
     BLOCK,
     SPAN,
@@ -17,10 +19,8 @@ from .attention_model import (
 )
 from .float32_model import BEST, ISAS, Floats, hostile, native, same_bits
 
-PAIRS = [pytest.param(name, marks=pytest.mark.slow) for name in ("k16v8", "k16v4")]
-"""Their loops over keys are those of fp16, those over values int8's and int4's."""
-WITH_CODES = ["int8", "int4", "k8v4", *PAIRS]
-KV_TYPES = ["fp32", "fp16", *WITH_CODES]
+KV_TYPES = kv_type_params()
+WITH_CODES = kv_type_params("fp32", "fp16")
 
 
 def case(
