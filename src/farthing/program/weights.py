@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -207,7 +208,7 @@ def decode_rows(source: WeightSource | PackedSource, start: int, stop: int) -> F
     if isinstance(source, PackedSource):
         values = _map(source).dequantize(start, stop - start)
     elif _GROUPS.get(source.dtype, 0):
-        part = NativeMatrix(source.dtype, stop - start, source.shape[-1])
+        part = _scratch.matrix(source.dtype, stop - start, source.shape[-1])
         data = source.read_rows(start, stop)
         _refuse_nonfinite(source.dtype, source, start, data)
         part.pack(0, data)
@@ -216,10 +217,33 @@ def decode_rows(source: WeightSource | PackedSource, start: int, stop: int) -> F
         with _native.FloatMode():
             values = np.ascontiguousarray(source.dequantize(start, stop), np.float32)
     values = values.reshape(stop - start, -1)
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        raise source.not_finite(start + int(bad[0][0]), int(bad[0][1]))
+    finite = np.isfinite(values)
+    if not finite.all():
+        row, column = (int(i) for i in np.argwhere(~finite)[0])
+        raise source.not_finite(start + row, column)
     return values
+
+
+class _Scratch(threading.local):
+    """Matrices of a thread that rows are decoded in, over and over.
+
+    New ones would lie among the weights, whose memory comes back when all of a mapping is free.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int], NativeMatrix] = {}
+
+    def matrix(self, scheme: str, rows: int, cols: int) -> NativeMatrix:
+        """One of ``rows`` at least, with whatever was in it before."""
+        kept = self._kept.get((scheme, cols))
+        if kept is None or kept.rows < rows:
+            kept = NativeMatrix(scheme, rows, cols)
+            if kept.nbytes <= _CHUNK_BYTES:
+                self._kept[scheme, cols] = kept
+        return kept
+
+
+_scratch = _Scratch()
 
 
 def _bits(halves: NDArray[np.float16]) -> NDArray[np.uint16]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -237,3 +240,26 @@ def test_the_default_model_is_loaded_as_the_one_that_is_packed(
     assert found.keys() == written.keys()
     for name, weight in found.items():
         assert_same_bytes(weight, written[name])
+
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from farthing.engine.model_loader import LoadOptions, load_model
+options = LoadOptions(max_model_len=512, num_threads=2, half=True)
+weights = load_model(Path(sys.argv[1]), options).runner.executor.weights
+# Not ru_maxrss: a child inherits its parent's through fork and exec.
+status = Path("/proc/self/status").read_text()
+peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
+print(json.dumps([peak, sum(weight.nbytes for weight in weights.values())]))
+"""
+
+
+@pytest.mark.slow
+def test_what_is_decoded_does_not_stay_in_memory(qwen_gguf: Path) -> None:
+    child = [sys.executable, "-c", CHILD, str(qwen_gguf)]
+    result = subprocess.run(child, check=True, capture_output=True, text=True)
+    peak, nbytes = json.loads(result.stdout)
+    assert nbytes > 1000 << 20, "not in fp16"
+    assert qwen_gguf.stat().st_size > 300 << 20, "too little to be seen"
+    assert peak <= nbytes + (300 << 20)
