@@ -99,7 +99,7 @@ def _value(argument: Argument) -> object:
         return _instances()[name]()
     if "Sequence" in argument.type:
         return []
-    return {"int": 1, "float": 1.0, "bool": False}[argument.type]
+    return {"int": 1, "float": 1.0, "bool": False}[argument.type.removesuffix(" | None")]
 
 
 def _split(text: str) -> Iterator[str]:
