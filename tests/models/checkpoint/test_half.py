@@ -222,6 +222,21 @@ def test_what_fp16_cannot_hold_is_named(scale: float, problem: str, tmp_path: Pa
     assert (caught.value.field, caught.value.offset) == ("tensor t", 2 * 68 + 34)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_that_rounds_to_a_number_is_taken(sign: int, tmp_path: Path) -> None:
+    """65,520 lies between the largest number and what would be the next, and rounds up."""
+    blocks = np.zeros((1, 34), np.uint8)
+    blocks[0, 2:4] = np.array([sign * 120, 1], np.int8).view(np.uint8)
+    for scale, expected in ((545.5, 65472), (546, None)):
+        blocks[0, :2] = np.array([scale], np.float16).view(np.uint8)
+        half = source(tmp_path / "t", blocks, "q8_0", (1, 32)).as_half()
+        if expected is None:
+            with pytest.raises(ModelFormatError, match=r"value -?65520 .* does not fit fp16"):
+                half.read_rows(0, 1)
+        else:
+            assert half.read_rows(0, 1).view(np.float16)[0, 0] == sign * expected
+
+
 def test_a_packed_model_is_refused_by_what_it_was_made_from(tmp_path: Path) -> None:
     directory = make_tiny_model("qwen2", tmp_path / "source")
     path = pack(directory, tmp_path / "packed", "w8row")
