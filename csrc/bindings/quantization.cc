@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "bindings/isa_argument.h"
 #include "bindings/numpy_arrays.h"
 #include "bindings/registry.h"
 #include "quantization/rounding.h"
@@ -36,7 +37,8 @@ void check_levels(const InArray<T, 1>& levels, int bits) {
 
 nb::tuple round_weights(InArray<float, 2> values, int64_t group, const std::string& method,
                         int bits, bool minimum, std::optional<InArray<int8_t, 1>> codebook,
-                        std::optional<float> reach) {
+                        std::optional<float> reach, const std::optional<std::string>& isa) {
+  const RoundingKernels& kernels = rounding_kernels(isa ? isa_argument(*isa) : active_isa());
   const size_t rows = values.shape(0), cols = values.shape(1);
   require(cols > 0, "there must be columns");
   const bool weighted = method == "weighted", squared = method == "mse";
@@ -67,9 +69,9 @@ nb::tuple round_weights(InArray<float, 2> values, int64_t group, const std::stri
   size_t failed;
   {
     nb::gil_scoped_release release;
-    failed = codebook  ? round_codebook(job, codebook->data(), *reach)
-             : minimum ? round_affine(job, bits)
-                       : round_symmetric(job, bits);
+    failed = codebook  ? kernels.codebook(job, codebook->data(), *reach)
+             : minimum ? kernels.affine(job, bits)
+                       : kernels.symmetric(job, bits);
   }
   if (failed < rows)
     throw std::invalid_argument("row " + std::to_string(failed) +
@@ -155,13 +157,14 @@ OutArray<double> level_sums(InArray<float, 2> values, Numbers scales, int64_t gr
 FARTHING_BIND(quantization) {
   m.def("round_weights", &round_weights, "values"_a, "group"_a, "method"_a, nb::kw_only(),
         "bits"_a, "minimum"_a = false, "codebook"_a = nb::none(), "reach"_a = nb::none(),
-        ComputeGuard(),
+        "isa"_a = nb::none(), ComputeGuard(),
         "Finite float32 values (n, cols) to codes (n, cols) uint8, scales and minimums (n, groups) "
         "as the bits of fp16 (None without a minimum); with group 0 the matrix has one of each, "
         "(1, 1). method: 'absmax', a scale that clips nothing; 'mse', the least squared error "
         "found; 'weighted', the same, an error counting by the magnitude of its weight. reach: the "
         "level that 'absmax' gives the largest weight, by default the nearer end of the codebook. "
-        "Raises ValueError where a scale does not fit fp16, naming the row.");
+        "isa: the instruction set, by default the one in force. Raises ValueError where a scale "
+        "does not fit fp16, naming the row.");
   m.def("nearest_codes", &nearest_codes_of, "values"_a, "scales"_a, "group"_a, nb::kw_only(),
         "bits"_a, "minimums"_a = nb::none(), "levels"_a = nb::none(), ComputeGuard(),
         "The codes (n, cols) nearest to finite values (n, cols) for scales and minimums (n, groups), "

@@ -4,18 +4,22 @@
 // Only for files compiled with FARTHING_ISA. Everything lives in a namespace of that name: nothing
 // compiled for one instruction set can be linked into another's place.
 //
-//   Lanes     load, load_first, store, store_first, broadcast, + - * /, fma, maximum, sum, largest,
-//             sum_of_rows, largest_of_rows; load also of Half and int8; store of Half rounds to
-//             nearest even, beyond the range to infinity; load_nibbles, load_nibble_pairs of codes
-//             of 4 bits, as the values and keys of core/kv_layout.h lie
-//   IntLanes  load_ints, store_ints, store_bytes (of values in -128..127), broadcast_int, iota, + - & | ^, shifts, multiply_wide, as_int, as_float,
-//             round_to_int, to_float
-//   Mask      less, not_less, equal, unordered, first_lanes, |, and_not, select, keep, mask_bits,
-//             mask_of (bit i of its low 16 is lane i)
+//   Lanes     load, load_first, store, store_first, broadcast, + - * /, fma, maximum, minimum, sum,
+//             largest, sum_of_rows, largest_of_rows; load also of Half and int8; store of Half
+//             rounds to nearest even, beyond the range to infinity; load_nibbles, load_nibble_pairs
+//             of codes of 4 bits, as the values and keys of core/kv_layout.h lie; look_up (lane i is
+//             lane index[i] % 16 of a table), look_up_eight (the same where a table's halves are
+//             equal)
+//   IntLanes  load_ints, store_ints, store_bytes (of values in -128..127), broadcast_int, iota,
+//             + - & | ^, shifts, multiply_wide, as_int, as_float, round_to_int, to_float
+//   Mask      less, not_less, equal, unordered, first_lanes, |, and_not, select, keep, increment
+//             (integers by one where the mask is set), mask_bits, mask_of (bit i of its low 16 is
+//             lane i)
 //
-// Lane i of every result depends on lane i of the operands, except in sum and largest:
+// Lane i of every result depends on lane i of the operands, except in look_ups, sum and
+// largest:
 //   sum      joins lanes 8 apart, then 4, 2 and 1; so do the rows of sum_of_rows
-//   maximum  is a > b ? a : b, so b when either is NaN
+//   maximum  is a > b ? a : b, so b when either is NaN; minimum likewise
 //   round_to_int  nearest even, for |x| < 2^22; the low 9 bits of what NaN gives are 0
 #pragma once
 
@@ -61,6 +65,10 @@ FARTHING_INLINE Lanes zero() { return broadcast(0.0f); }
 // Sign changed, of zero and NaN too.
 FARTHING_INLINE Lanes negative(Lanes x) {
   return as_float(as_int(x) ^ broadcast_int(0x80000000));
+}
+
+FARTHING_INLINE Lanes magnitude(Lanes x) {
+  return as_float(as_int(x) & broadcast_int(0x7fffffff));
 }
 
 // Lanes low <= i < high.

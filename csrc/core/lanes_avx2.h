@@ -106,6 +106,9 @@ FARTHING_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) {
 FARTHING_INLINE Lanes maximum(Lanes a, Lanes b) {
   return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
 }
+FARTHING_INLINE Lanes minimum(Lanes a, Lanes b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
 FARTHING_INLINE float sum(Lanes x) {
   const __m256 eight = _mm256_add_ps(x.low, x.high);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -224,6 +227,14 @@ FARTHING_INLINE IntLanes round_to_int(Lanes x) {
 FARTHING_INLINE Lanes to_float(IntLanes x) {
   return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)};
 }
+FARTHING_INLINE Lanes look_up(Lanes table, IntLanes index) {
+  const auto eight = [&](__m256i i) {
+    const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(i, 28));  // by the sign: bit 3
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, i),
+                            _mm256_permutevar8x32_ps(table.high, i), upper);
+  };
+  return {eight(index.low), eight(index.high)};
+}
 
 FARTHING_INLINE Mask less(Lanes a, Lanes b) {
   return {_mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ), _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ)};
@@ -249,6 +260,14 @@ FARTHING_INLINE Lanes select(Mask mask, Lanes yes, Lanes no) {
 }
 FARTHING_INLINE Lanes keep(Mask mask, Lanes x) {
   return {_mm256_and_ps(mask.low, x.low), _mm256_and_ps(mask.high, x.high)};
+}
+FARTHING_INLINE Lanes look_up_eight(Lanes table, IntLanes index) {
+  return {_mm256_permutevar8x32_ps(table.low, index.low),
+          _mm256_permutevar8x32_ps(table.low, index.high)};
+}
+FARTHING_INLINE IntLanes increment(Mask mask, IntLanes x) {
+  return {_mm256_sub_epi32(x.low, _mm256_castps_si256(mask.low)),
+          _mm256_sub_epi32(x.high, _mm256_castps_si256(mask.high))};
 }
 FARTHING_INLINE uint32_t mask_bits(Mask mask) {  // bit i is lane i
   return static_cast<uint32_t>(_mm256_movemask_ps(mask.low)) |

@@ -79,6 +79,7 @@ FARTHING_INLINE Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b
 FARTHING_INLINE Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
 FARTHING_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 FARTHING_INLINE Lanes maximum(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+FARTHING_INLINE Lanes minimum(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
 FARTHING_INLINE float sum(Lanes x) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -165,6 +166,9 @@ FARTHING_INLINE IntLanes as_int(Lanes x) { return {_mm512_castps_si512(x.v)}; }
 FARTHING_INLINE Lanes as_float(IntLanes x) { return {_mm512_castsi512_ps(x.v)}; }
 FARTHING_INLINE IntLanes round_to_int(Lanes x) { return {_mm512_cvtps_epi32(x.v)}; }
 FARTHING_INLINE Lanes to_float(IntLanes x) { return {_mm512_cvtepi32_ps(x.v)}; }
+FARTHING_INLINE Lanes look_up(Lanes table, IntLanes index) {
+  return {_mm512_permutexvar_ps(index.v, table.v)};
+}
 
 FARTHING_INLINE Mask less(Lanes a, Lanes b) {
   return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)};
@@ -186,6 +190,10 @@ FARTHING_INLINE Lanes select(Mask mask, Lanes yes, Lanes no) {
   return {_mm512_mask_blend_ps(mask.v, no.v, yes.v)};
 }
 FARTHING_INLINE Lanes keep(Mask mask, Lanes x) { return {_mm512_maskz_mov_ps(mask.v, x.v)}; }
+FARTHING_INLINE Lanes look_up_eight(Lanes table, IntLanes index) { return look_up(table, index); }
+FARTHING_INLINE IntLanes increment(Mask mask, IntLanes x) {
+  return {_mm512_mask_add_epi32(x.v, mask.v, x.v, _mm512_set1_epi32(1))};
+}
 FARTHING_INLINE uint32_t mask_bits(Mask mask) { return mask.v; }  // bit i is lane i
 FARTHING_INLINE Mask mask_of(uint32_t bits) { return {static_cast<__mmask16>(bits)}; }
 

@@ -123,6 +123,10 @@ FARTHING_INLINE Lanes maximum(Lanes a, Lanes b) {
   FARTHING_EACH_QUARTER b.v[i] = greater_of(a.v[i], b.v[i]);
   return b;
 }
+FARTHING_INLINE Lanes minimum(Lanes a, Lanes b) {
+  FARTHING_EACH_QUARTER b.v[i] = vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]);
+  return b;
+}
 
 // Lanes 8 apart, then 4, 2 and 1, by `join`.
 template <class Join>
@@ -261,6 +265,17 @@ FARTHING_INLINE Lanes to_float(IntLanes x) {
   FARTHING_EACH_QUARTER r.v[i] = vcvtq_f32_s32(vreinterpretq_s32_u32(x.v[i]));
   return r;
 }
+FARTHING_INLINE Lanes look_up(Lanes table, IntLanes index) {
+  uint8x16x4_t bytes;
+  FARTHING_EACH_QUARTER bytes.val[i] = vreinterpretq_u8_f32(table.v[i]);
+  Lanes r;
+  FARTHING_EACH_QUARTER {
+    const uint32x4_t four = vandq_u32(index.v[i], vdupq_n_u32(15));
+    const uint32x4_t places = vmlaq_u32(vdupq_n_u32(0x03020100), four, vdupq_n_u32(0x04040404));
+    r.v[i] = vreinterpretq_f32_u8(vqtbl4q_u8(bytes, vreinterpretq_u8_u32(places)));
+  }
+  return r;
+}
 
 FARTHING_INLINE Mask less(Lanes a, Lanes b) {
   Mask r;
@@ -302,6 +317,11 @@ FARTHING_INLINE Lanes keep(Mask mask, Lanes x) {
 }
 FARTHING_INLINE uint32x4_t quarter_bits(int quarter) {
   return vshlq_u32(vdupq_n_u32(1), vreinterpretq_s32_u32(quarter_iota(quarter)));
+}
+FARTHING_INLINE Lanes look_up_eight(Lanes table, IntLanes index) { return look_up(table, index); }
+FARTHING_INLINE IntLanes increment(Mask mask, IntLanes x) {
+  FARTHING_EACH_QUARTER x.v[i] = vsubq_u32(x.v[i], mask.v[i]);
+  return x;
 }
 FARTHING_INLINE uint32_t mask_bits(Mask mask) {  // bit i is lane i
   uint32_t bits = 0;

@@ -105,6 +105,10 @@ FARTHING_INLINE Lanes maximum(Lanes a, Lanes b) {
   FARTHING_EACH_LANE b.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
   return b;
 }
+FARTHING_INLINE Lanes minimum(Lanes a, Lanes b) {
+  FARTHING_EACH_LANE b.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return b;
+}
 FARTHING_INLINE float sum(Lanes x) {
   for (int apart = 8; apart > 0; apart /= 2)
     for (int i = 0; i < apart; ++i) x.v[i] = x.v[i] + x.v[i + apart];
@@ -218,6 +222,11 @@ FARTHING_INLINE Lanes to_float(IntLanes x) {
   FARTHING_EACH_LANE r.v[i] = static_cast<float>(static_cast<int32_t>(x.v[i]));
   return r;
 }
+FARTHING_INLINE Lanes look_up(Lanes table, IntLanes index) {
+  Lanes r;
+  FARTHING_EACH_LANE r.v[i] = table.v[index.v[i] & 15];
+  return r;
+}
 
 FARTHING_INLINE Mask less(Lanes a, Lanes b) {
   Mask r;
@@ -257,6 +266,11 @@ FARTHING_INLINE Lanes select(Mask mask, Lanes yes, Lanes no) {
   return no;
 }
 FARTHING_INLINE Lanes keep(Mask mask, Lanes x) { return select(mask, x, broadcast(0.0f)); }
+FARTHING_INLINE Lanes look_up_eight(Lanes table, IntLanes index) { return look_up(table, index); }
+FARTHING_INLINE IntLanes increment(Mask mask, IntLanes x) {
+  FARTHING_EACH_LANE x.v[i] += mask.v[i];
+  return x;
+}
 FARTHING_INLINE uint32_t mask_bits(Mask mask) {  // bit i is lane i
   uint32_t bits = 0;
   FARTHING_EACH_LANE bits |= static_cast<uint32_t>(mask.v[i]) << i;

@@ -1,8 +1,8 @@
 // What is asked of values and their codes when the scales are there.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
-#include "quantization/lanes16.h"
 #include "quantization/rounding.h"
 
 namespace farthing {
@@ -10,12 +10,37 @@ namespace {
 
 constexpr int kHalves = 254;  // bins from level -127 to level 0
 
+// Four floats, one operation at a time: vectors of the compiler, whatever the machine has.
+using Float4 = float __attribute__((vector_size(16)));
+
+Float4 all(float x) { return Float4{x, x, x, x}; }
+
+// Nearest whole numbers from low to high, ties to even; these are below 2^22.
+Float4 nearest_whole(Float4 x, float low, float high) {
+  x = x < all(low) ? all(low) : x;
+  x = x > all(high) ? all(high) : x;
+  const Float4 shift = all(12582912.0f);  // 1.5 * 2^23: its neighbours are whole numbers apart
+  return (x + shift) - shift;
+}
+
+// Writes code_of(values) of four values at a time.
+template <class CodeOf>
+void write_fours(const float* x, size_t n, uint8_t* codes, CodeOf&& code_of) {
+  for (size_t i = 0; i < n; i += 4) {
+    const size_t count = std::min<size_t>(4, n - i);
+    Float4 values{};
+    std::memcpy(&values, x + i, count * sizeof(float));
+    const Float4 code = code_of(values);
+    for (size_t k = 0; k < count; ++k) codes[i + k] = static_cast<uint8_t>(code[k]);
+  }
+}
+
 // Whole numbers from -zero on.
 struct Uniform {
   float zero, top;
 
   Float4 code(Float4 t) const {
-    return nearest_whole(clamp(t, all(-zero), all(top - zero))) + all(zero);
+    return nearest_whole(t, -zero, top - zero) + all(zero);
   }
 };
 
@@ -41,12 +66,8 @@ void write_codes(const CodedMatrix& m, const Levels& levels, const float* values
       const size_t n = std::min(group, m.cols - column), start = row * m.cols + column;
       const float scale = m.scales[m.at(row, column)];
       const float minimum = m.minimums == nullptr ? 0.0f : m.minimums[m.at(row, column)];
-      uint8_t* to = codes + start;
-      uint8_t* const end = to + n;
-      for_fours(values + start, n, [&](Float4 x, Float4, size_t) {
-        const Float4 t = scale == 0 ? all(0.0f) : (x - all(minimum)) / all(scale);
-        const Float4 code = levels.code(t);
-        for (int i = 0; i < 4 && to < end; ++i) *to++ = static_cast<uint8_t>(code[i]);
+      write_fours(values + start, n, codes + start, [&](Float4 x) {
+        return levels.code(scale == 0 ? all(0.0f) : (x - all(minimum)) / all(scale));
       });
     }
 }

@@ -1,16 +1,17 @@
 // Conversions between float32 and IEEE binary16 in integer arithmetic: the same bits everywhere.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+
+#include "core/inline.h"
 
 namespace farthing {
 
 inline constexpr uint16_t kHalfInfinity = 0x7c00;
 
 // To nearest, ties to even; too large becomes infinity. Not for NaNs.
-inline uint16_t to_half(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
+FARTHING_INLINE uint16_t to_half(float value) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t sign = bits >> 16 & 0x8000;
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude >= 0x47800000) return static_cast<uint16_t>(sign | kHalfInfinity);  // 65536
@@ -28,12 +29,12 @@ inline uint16_t to_half(float value) {
 }
 
 // Exact. Not for infinities and NaNs.
-inline float from_half(uint16_t half) {
+FARTHING_INLINE float from_half(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
   const uint32_t exponent = half >> 10 & 31, mantissa = half & 0x3ff;
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  if (exponent != 0) return __builtin_bit_cast(float, sign | (exponent + 112) << 23 | mantissa << 13);
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+  return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, magnitude));
 }
 
 }  // namespace farthing

@@ -2,9 +2,9 @@
 //
 // Every row is cut into groups of columns; the last one may be shorter. Or the whole matrix is one
 // group. Results are defined bit for bit by the plain loops of
-// tests/quantization/rounding_model.py: float32 operations are rounded one by one, and sums run in
-// 16 lanes (column i of a group in lane i % 16) that are added in ascending order in double, row
-// after row. Weights must be finite.
+// tests/quantization/rounding_model.py: float32 operations are rounded one by one, and the sum of a
+// row is of 16 partial sums (column i in number i % 16), joined by a fixed tree; those of rows are
+// added in double, the first row first. Weights must be finite.
 //
 // Three methods:
 //   range     the scale is the smallest that clips nothing (symmetric schemes: absmax)
@@ -14,6 +14,9 @@
 //   weighted  the same, an error counting by the magnitude of the weight it is made on
 // Codes are made with the scale as fp16 holds it.
 #pragma once
+
+#include "core/inline.h"
+#include "core/isa.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -30,19 +33,22 @@ struct RoundingJob {
   RoundingMethod method;
   uint8_t* codes;       // (rows, cols)
   uint16_t* scales;     // fp16, (rows, groups of a row), or one
-  uint16_t* minimums;   // fp16, the same; only for round_affine
+  uint16_t* minimums;   // fp16, the same; only for affine
 
-  size_t groups() const { return group == kWholeMatrix ? 1 : (cols + group - 1) / group; }
+  FARTHING_INLINE size_t groups() const { return group == kWholeMatrix ? 1 : (cols + group - 1) / group; }
 };
 
-// Each returns the row in which a scale or a minimum would be too large for fp16, or `rows`.
-
-// value = scale * (code - 2^(bits - 1)); range: scale = max|w| / (2^(bits - 1) - 1).
-size_t round_symmetric(const RoundingJob& job, int bits);
-// value = scale * levels[code], 16 ascending levels; range: scale = max|w| / reach.
-size_t round_codebook(const RoundingJob& job, const int8_t* levels, float reach);
-// value = scale * code + minimum; range: from the smallest value to the largest.
-size_t round_affine(const RoundingJob& job, int bits);
+// Each returns the first row in which a scale or a minimum would be too large for fp16, or `rows`.
+// Throws std::bad_alloc.
+struct RoundingKernels {
+  // value = scale * (code - 2^(bits - 1)); range: scale = max|w| / (2^(bits - 1) - 1).
+  size_t (*symmetric)(const RoundingJob& job, int bits);
+  // value = scale * levels[code], 16 ascending levels; range: scale = max|w| / reach.
+  size_t (*codebook)(const RoundingJob& job, const int8_t* levels, float reach);
+  // value = scale * code + minimum; range: from the smallest value to the largest.
+  size_t (*affine)(const RoundingJob& job, int bits);
+};
+const RoundingKernels& rounding_kernels(Isa isa);
 
 // How the codes of a matrix are read: value = scale * level (+ minimum), the numbers in float32.
 struct CodedMatrix {

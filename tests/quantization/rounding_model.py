@@ -202,7 +202,7 @@ def affine(
 ) -> tuple[Codes, np.float16, np.float16]:
     """A group in a scheme with a minimum: codes, scale and minimum."""
     top = F(2**bits - 1)
-    low, high = F(values.min()), F(values.max())
+    low, high = lowest(values), -lowest(-values)
     span = F(high - low)
     pair = np.float16(F(span / top)), np.float16(low)
 
@@ -230,6 +230,16 @@ def affine(
             line = line_of(*sums)
         pair = best
     return [[int(code) for code in row] for row in codes_of(*pair)], *pair
+
+
+def lowest(values: Rows) -> np.float32:
+    """The least value; of zeros of both signs the first, by a row's columns modulo 4."""
+    first = values[0, 0]
+    for row in values:
+        whole = len(row) // 4 * 4
+        lanes = [min([row[0], *row[lane:whole:4]]) for lane in range(4)]
+        first = min([first, *lanes, *row[whole:]])
+    return F(first)
 
 
 def nearest(t: np.float32, top: np.float32) -> np.float32:

@@ -17,10 +17,20 @@ IQ4_NL = np.array(
 Rounded = tuple[NDArray[np.uint8], NDArray[np.uint16], NDArray[np.uint16] | None]
 
 
-def native(values: NDArray[np.float32], group: int, method: str, kind: str, bits: int) -> Rounded:
+ISAS = _native.supported_isas()
+
+
+def native(
+    values: NDArray[np.float32],
+    group: int,
+    method: str,
+    kind: str,
+    bits: int,
+    isa: str | None = None,
+) -> Rounded:
     codebook = IQ4_NL if kind == "codebook" else None
     return _native.round_weights(
-        values, group, method, bits=bits, minimum=kind == "affine", codebook=codebook
+        values, group, method, bits=bits, minimum=kind == "affine", codebook=codebook, isa=isa
     )
 
 
@@ -73,12 +83,43 @@ WHOLE_MATRIX = 0
 @pytest.mark.parametrize(("kind", "bits"), KINDS)
 def test_bits_are_those_of_plain_loops(kind: str, bits: int, method: str) -> None:
     for seed, (group, cols, rows) in enumerate(
-        [(32, 33, 6), (16, 40, 6), (128, 133, 2), (140, 140, 2), (WHOLE_MATRIX, 37, 6)]
+        [(32, 33, 6), (16, 72, 6), (128, 133, 2), (140, 140, 2), (WHOLE_MATRIX, 21, 18)]
     ):
         values = weights(seed, rows, cols)
-        assert_same(
-            native(values, group, method, kind, bits), plain(values, group, method, kind, bits)
-        )
+        expected = plain(values, group, method, kind, bits)
+        for isa in ISAS:
+            assert_same(native(values, group, method, kind, bits, isa), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("kind", "bits"), KINDS)
+def test_every_isa_gives_the_same_bits(kind: str, bits: int, method: str) -> None:
+    """Over more groups than a vector has lanes, and with groups of zeros among them."""
+    for group, cols, rows in [(1, 5, 7), (16, 200, 13), (64, 900, 37), (777, 777, 35)]:
+        values = weights(group, rows, cols)
+        values[2] = 0.0
+        values[3, :7] = -0.0
+        for width in (group, WHOLE_MATRIX):
+            expected = native(values, width, method, kind, bits, "scalar")
+            for isa in ISAS:
+                assert_same(native(values, width, method, kind, bits, isa), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", ["symmetric", "codebook", "affine"])
+def test_the_first_row_that_does_not_fit_is_named(kind: str, isa: str) -> None:
+    """The ends of rows are rounded after all that comes before them in any row."""
+    values = np.zeros((40, 40), np.float32)
+    values[30, 39] = values[35, 3] = 3e7
+    with pytest.raises(ValueError, match="row 30: "):
+        native(values, 16, "absmax", kind, 4, isa)
+    with pytest.raises(ValueError, match="row 0: "):
+        native(values, WHOLE_MATRIX, "absmax", kind, 4, isa)
+
+
+def test_an_unknown_isa_is_refused() -> None:
+    with pytest.raises(ValueError, match="no instruction set is called 'sse'"):
+        native(weights(0, 1, 32), 32, "mse", "symmetric", 4, "sse")
 
 
 @settings(max_examples=40, deadline=None)
@@ -91,7 +132,9 @@ def test_any_group_has_the_bits_of_plain_loops(
     values: list[float], kind: tuple[str, int], method: str
 ) -> None:
     array = np.array([values], np.float32)
-    assert_same(native(array, 16, method, *kind), plain(array, 16, method, *kind))
+    expected = plain(array, 16, method, *kind)
+    for isa in ISAS:
+        assert_same(native(array, 16, method, *kind, isa), expected)
 
 
 def test_the_comparison_can_fail() -> None:

@@ -78,7 +78,10 @@ class _Started:
 def packed_matrices(
     placements: Iterable[Placement], method: RoundingMethod, threads: Executor, ahead: int
 ) -> Iterator[PackedMatrix]:
-    """The matrices in their order, each complete; parts of at most ``ahead`` more are in work.
+    """The matrices in their order, each complete.
+
+    While one is waited for and used, ``ahead`` parts of those after it are in work, so that two
+    matrices of any size may be in memory.
 
     Raises :class:`ModelFormatError` for a weight that is not finite or too large for the scheme.
     """
@@ -91,7 +94,7 @@ def packed_matrices(
         ]
         started.append(_Started(target, parts))
         waiting += len(parts)
-        while waiting > ahead:
+        while waiting - len(started[0].parts) >= ahead:
             waiting -= len(started[0].parts)
             yield _finish(started.popleft())
     while started:

@@ -82,9 +82,9 @@ def quantize_model(
 ) -> PackedModel:
     """Packs the model at ``source`` into a new directory ``target``.
 
-    Memory for the largest matrix and some rows is needed; a search for the one scale of a matrix
-    needs its weights as floats, of which there may be 2 GiB. An interrupted run leaves a folder
-    beside ``target`` from which the next one with the same source and options goes on.
+    Memory for the two largest matrices and some rows is needed; a search for the one scale of a
+    matrix needs its weights as floats, of which there may be 2 GiB. An interrupted run leaves a
+    folder beside ``target`` from which the next one with the same source and options goes on.
 
     Raises :class:`InvalidParameterError` for options and targets that cannot be, and subclasses of
     :class:`FarthingError` for models that cannot be opened or packed and a disk without room.

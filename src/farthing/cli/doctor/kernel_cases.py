@@ -60,6 +60,7 @@ def kernel_cases() -> Iterator[KernelCase]:
     yield from attention_cases()
     yield from sampling_cases()
     yield from function_cases()
+    yield from rounding_cases()
 
 
 def awkward(rng: np.random.Generator, *shape: int) -> Floats:
@@ -314,3 +315,46 @@ def sampling_cases() -> Iterator[KernelCase]:
         yield KernelCase(
             "philox", f"{count}", _native.philox, (0x1234_5678_9ABC_DEF0, counter, count)
         )
+
+
+# --- Weights to codes ---------------------------------------------------------------------------
+
+
+def rounding_cases() -> Iterator[KernelCase]:
+    """Codes and scales of weights for groups of every kind, and for whole matrices."""
+    for cols, group in ((33, 16), (200, 64), (300, 300), (70, 0)):
+        rng = np.random.default_rng((cols, group))
+        values = (0.02 * awkward(rng, 37, cols)).clip(-9, 9)
+        values[5] = 0.0
+        codebook = np.sort(rng.permutation(255)[:16] - 127).astype(np.int8)
+        label = f"({len(values)}, {cols}), groups of {group}" if group else f"whole {values.shape}"
+        for method in ("absmax", "mse", "weighted"):
+            for bits in (2, 4, 8):
+                for minimum in (False, True):
+                    kernel = f"round {method} w{bits}" + ("m" if minimum else "")
+                    arguments = (values, group, method, bits, minimum, None)
+                    yield KernelCase(kernel, label, _rounded, arguments)
+            arguments = (values, group, method, 4, False, codebook)
+            yield KernelCase(f"round {method} codebook", label, _rounded, arguments)
+
+
+def _rounded(
+    isa: str,
+    values: Floats,
+    group: int,
+    method: str,
+    bits: int,
+    minimum: bool,
+    codebook: npt.NDArray[np.int8] | None,
+) -> Results:
+    codes, scales, minimums = _native.round_weights(
+        values,
+        group,
+        method,
+        bits=bits,
+        minimum=minimum,
+        codebook=codebook,
+        reach=None if codebook is None else 127.0,
+        isa=isa,
+    )
+    return (codes, scales) if minimums is None else (codes, scales, minimums)
