@@ -45,6 +45,7 @@ def test_every_scheme_and_every_kernel_is_proved() -> None:
     assert {"rms_norm", "gated silu", "gated gelu_tanh", "add", "scale", "softcap"} <= proved
     assert {"route", "combine"} <= proved
     assert {"argmax", "sample", "log_sum_exp"} <= proved
+    assert {"round mse w8m", "round weighted w4", "round absmax codebook"} <= proved
     assert {f"quantize rows, groups of {n}" for n in (16, 32, 64, 128, 256)} <= proved
 
 

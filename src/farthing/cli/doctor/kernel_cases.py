@@ -332,10 +332,10 @@ def rounding_cases() -> Iterator[KernelCase]:
             for bits in (2, 4, 8):
                 for minimum in (False, True):
                     kernel = f"round {method} w{bits}" + ("m" if minimum else "")
-                    arguments = (values, group, method, bits, minimum, None)
-                    yield KernelCase(kernel, label, _rounded, arguments)
-            arguments = (values, group, method, 4, False, codebook)
-            yield KernelCase(f"round {method} codebook", label, _rounded, arguments)
+                    plain = (values, group, method, bits, minimum, None)
+                    yield KernelCase(kernel, label, _rounded, plain)
+            coded = (values, group, method, 4, False, codebook)
+            yield KernelCase(f"round {method} codebook", label, _rounded, coded)
 
 
 def _rounded(
