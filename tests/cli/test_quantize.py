@@ -11,6 +11,7 @@ import pytest
 
 from fuzz.corpus import write_gguf
 from support.command_line import COMMAND, CommandLine
+from support.interrupted import interrupted
 
 
 @pytest.fixture
@@ -178,33 +179,8 @@ def test_what_was_fetched_gives_the_directory_its_name(
 def test_ctrl_c_leaves_what_goes_on_and_says_where(
     farthing: CommandLine, environment: dict[str, str], tiny_model: str, here: Path
 ) -> None:
-    # Its output is a pipe that nobody reads until it is full of nothing: wait for the folder.
-    code = (
-        "import sys, time\n"
-        "from farthing.packing import folder\n"
-        "append = folder.PartialFolder.append\n"
-        "def slow(self, *tensor):\n"
-        "    append(self, *tensor)\n"
-        "    print('.', flush=True)\n"
-        "    time.sleep(0.05)\n"
-        "folder.PartialFolder.append = slow\n"
-        "sys.argv[1:] = ['quantize', sys.argv[1], '--out', 'packed']\n"
-        "from farthing.cli.main import main\n"
-        "main()\n"
-    )
-    child = subprocess.Popen(
-        [*COMMAND[:3], "-c", code, tiny_model],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    assert child.stdout is not None
-    for _ in range(3):
-        assert child.stdout.readline() == ".\n"
-    child.send_signal(signal.SIGINT)
-    _, stderr = child.communicate(timeout=60)
-    assert child.returncode == 130, stderr
+    step = ("farthing.packing.folder", "PartialFolder", "append")
+    stderr = interrupted(step, ["quantize", tiny_model, "--out", "packed"], environment)
     assert names(here) == ["packed.partial"]
     assert f"tensors are kept in {here / 'packed.partial'}; the same command goes on" in stderr
     result = farthing("quantize", tiny_model, "--out", "packed")

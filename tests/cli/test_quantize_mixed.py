@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from farthing.texts import calibration_text
-from support.command_line import COMMAND, CommandLine
+from support.command_line import CommandLine
+from support.interrupted import interrupted
 
 
 @pytest.fixture
@@ -136,34 +135,10 @@ def test_what_cannot_be_is_one_line(
 def test_ctrl_c_keeps_what_is_measured(
     farthing: CommandLine, environment: dict[str, str], tiny_model: str, here: Path
 ) -> None:
-    code = (
-        "import sys, time\n"
-        "from farthing.mixed import journal\n"
-        "add = journal.Journal.add_harm\n"
-        "def slow(self, *args):\n"
-        "    add(self, *args)\n"
-        "    print('.', flush=True)\n"
-        "    time.sleep(0.2)\n"
-        "journal.Journal.add_harm = slow\n"
-        "sys.argv[1:] = ['quantize', sys.argv[1], '--mixed', '110K', '-o', 'packed']\n"
-        "from farthing.cli.main import main\n"
-        "main()\n"
-    )
-    child = subprocess.Popen(
-        [*COMMAND[:3], "-c", code, tiny_model],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    assert child.stdout is not None
-    for _ in range(3):
-        assert child.stdout.readline() == ".\n"
-    child.send_signal(signal.SIGINT)
-    _, stderr = child.communicate(timeout=60)
-    assert child.returncode == 130, stderr
+    step = ("farthing.mixed.journal", "Journal", "add_harm")
+    arguments = ["quantize", tiny_model, "--mixed", "110K", "-o", "packed"]
+    stderr = interrupted(step, arguments, environment)
     assert "of 22 matrices are measured and kept; the same command goes on from there" in stderr
-    assert "Traceback" not in stderr
     assert names(here) == []
     result = farthing("quantize", tiny_model, "--mixed", "110K", "-o", "packed")
     assert result.returncode == 0, result.stderr
