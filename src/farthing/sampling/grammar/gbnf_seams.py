@@ -304,10 +304,12 @@ class _Seams:
             self.work.take(1)
             if not self._compare(one, other).common:
                 continue
-            after = self._neighbours.next[other]
-            for number in bits_of(self._neighbours.next[one]):
-                self.work.take(1)
+            before, after = self._neighbours.next[one], self._neighbours.next[other]
+            self.work.take(before.bit_count())
+            for number in bits_of(before):
                 new = after & ~found[number]
+                if not new:
+                    continue
                 found[number] |= new
                 self.work.take(new.bit_count())
                 waiting += [(number, each) for each in bits_of(new)]

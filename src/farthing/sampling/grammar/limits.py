@@ -57,7 +57,7 @@ MAX_LARK_NESTING = 400
 MAX_LARK_LITERAL_BYTES = 256
 """One string of a Lark or GBNF grammar."""
 
-MAX_GBNF_STEPS = 1_000_000
+MAX_GBNF_STEPS = 500_000
 """Steps in which the parts of a GBNF grammar that leads back to itself are held together."""
 
 MAX_GBNF_LOOP = 16
