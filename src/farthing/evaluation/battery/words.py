@@ -25,7 +25,7 @@ _LETTERS = str.maketrans(
     | dict.fromkeys("'’‘`ʼʻ", None)
 )
 _IS = re.compile(r"\b(it|he|she|that|they|there)['’](s|re)\b", re.IGNORECASE)
-_WORD = re.compile(r"(?<!\w)-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)|[^\W_]+")
+_WORD = re.compile(r"(?P<number>(?<!\w)-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w))|[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,19 @@ def words(text: str) -> list[Word]:
     text = "".join([c for c in text if not unicodedata.combining(c)])
     found, end = [], 0
     for match in _WORD.finditer(text):
-        found.append(_word(match[0], text[end : match.start()]))
+        before = text[end : match.start()]
+        number = match["number"]
+        found.append(_word(match[0], before) if number is None else _in_digits(number, before))
         end = match.end()
     return _numbers_joined(_initials_joined(found))
 
 
+def _in_digits(digits: str, before: str) -> Word:
+    number = Decimal(digits.replace(",", ""))
+    return Word(f"{number.normalize() + 0:f}", before, True)
+
+
 def _word(spelled: str, before: str) -> Word:
-    if spelled[-1].isdecimal() and spelled.lstrip("-")[0].isdecimal():
-        number = Decimal(spelled.replace(",", ""))
-        return Word(f"{number.normalize() + 0:f}", before, True)
     folded = spelled.casefold()
     return Word(_SPELLINGS.get(folded, folded), before, spelled[0].isupper())
 
