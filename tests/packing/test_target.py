@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from dataclasses import replace
@@ -19,6 +20,8 @@ from farthing.packing.quantize import PackProgress
 from support.packing import pack
 from support.packing_runs import OPTIONS, Stopped, files, names, partial_of, stop_after
 
+OTHERS_SETTINGS = ("{}", "[]", "3", "no JSON", '{"tool": "farthing 1"}')
+
 
 def test_nothing_is_written_over_the_source(source: Path, tmp_path: Path) -> None:
     own = shutil.copytree(source, tmp_path / "models" / "source")
@@ -28,6 +31,18 @@ def test_nothing_is_written_over_the_source(source: Path, tmp_path: Path) -> Non
     for target in (own, own.parent, link, tmp_path / "models" / ".." / "models" / "source"):
         with pytest.raises(InvalidParameterError, match="holds the model that is to be quantized"):
             pack(own, target, force=True)
+    assert files(own) == before
+
+
+def test_a_source_of_the_name_that_a_model_grows_under_is_left_alone(
+    source: Path, tmp_path: Path
+) -> None:
+    own = shutil.copytree(source, tmp_path / "packed.partial")
+    (own / "settings.json").write_text("{}")
+    before = files(own)
+    for source_path in (own, own / "." / ".." / "packed.partial"):
+        with pytest.raises(InvalidParameterError, match=r"packed.partial: holds the model that is"):
+            pack(source_path, tmp_path / "packed")
     assert files(own) == before
 
 
@@ -125,10 +140,42 @@ def test_what_has_got_there_meanwhile_is_not_replaced(source: Path, tmp_path: Pa
 def test_a_folder_that_is_in_the_way_is_left_alone(source: Path, tmp_path: Path) -> None:
     partial = tmp_path / "packed.partial"
     partial.mkdir()
-    (partial / "notes.txt").write_text("mine")
-    with pytest.raises(FarthingError, match="is in the way, and no unfinished model"):
-        pack(source, tmp_path / "packed")
-    assert files(partial) == {"notes.txt": b"mine"}
+    for name, text in (("notes.txt", "mine"), *(("settings.json", t) for t in OTHERS_SETTINGS)):
+        (partial / name).write_text(text)
+        before = files(partial)
+        with pytest.raises(FarthingError, match="is in the way, and no unfinished model"):
+            pack(source, tmp_path / "packed")
+        assert files(partial) == before
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 40])
+def test_a_folder_whose_settings_a_power_cut_took_is_used_anew(
+    left: bytes, source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "packed"
+    with pytest.raises(Stopped):
+        quantize_model(source, target, OPTIONS, stop_after(5))
+    (partial_of(target) / "settings.json").write_bytes(left)
+    assert quantize_model(source, target, OPTIONS).resumed == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_replacement_that_fails_at_the_end_leaves_the_old_model(
+    number: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = pack(source, tmp_path / "packed", "w8g32")
+    old = files(target)
+    rename = Path.rename
+
+    def refuse(path: Path, to: Path) -> Path:
+        if path.name == "model":
+            raise OSError(number, os.strerror(number), str(path))
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises((FarthingError, OSError), match=r"full|quota|Input/output"):
+        quantize_model(source, target, replace(OPTIONS, force=True))
+    assert files(target) == old
 
 
 def test_what_is_packed_already_is_refused(source: Path, tmp_path: Path) -> None:

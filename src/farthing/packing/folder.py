@@ -2,9 +2,9 @@
 
 ``NAME.partial`` stands beside the target and has ``settings.json`` (what is being made, of what),
 ``journal`` (a line for each tensor written: its codebook, if it has one of its own, and its
-checksum) and ``model/``, which becomes the
-target by a rename. A run that was killed leaves it; the next one for the same settings believes
-what the journal says and the bytes confirm, and goes on behind that.
+checksum) and ``model/``, which becomes the target by a rename. A run that was killed leaves it; the
+next one for the same settings believes what the journal says and the bytes confirm, and goes on
+behind that.
 """
 
 from __future__ import annotations
@@ -114,11 +114,17 @@ class PartialFolder:
             os.truncate(self._model / name, size)
         for path in [*self._model.iterdir(), self._model]:
             sync(path, forget=path.name in expected)
+        replaced = self.path / "replaced"
         if self._force and os.path.lexists(self._target):
             check_target(self._target, [], force=True)
-            shutil.rmtree(self.path / "replaced", ignore_errors=True)  # of a run that ended here
-            self._target.rename(self.path / "replaced")
-        self._model.rename(self._target)
+            shutil.rmtree(replaced, ignore_errors=True)  # of a run that ended here
+            self._target.rename(replaced)
+        try:
+            self._model.rename(self._target)
+        except OSError:
+            if replaced.exists() and not os.path.lexists(self._target):
+                replaced.rename(self._target)  # nobody is without a model for a disk that is full
+            raise
         sync(self._target.parent)
         shutil.rmtree(self.path)
 
@@ -158,7 +164,7 @@ def partial_folder(
     cannot be packed: then it goes. Raises :class:`FarthingError` if another process is at it, if
     something else stands in its place, or if the disk is full.
     """
-    folder = target.with_name(target.name + ".partial")
+    folder = partial_of(target)
     wanted = (json.dumps(settings, indent=1, sort_keys=True) + "\n").encode()
     with _full_disk(target, folder), _locked(folder):
         if (folder / "replaced").exists() and not target.exists():
@@ -178,17 +184,24 @@ def partial_folder(
             raise
 
 
+def partial_of(target: Path) -> Path:
+    """Where a model grows that will be ``target``."""
+    return target.parent / f"{target.name}.partial"
+
+
 def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:
     """Raises :class:`InvalidParameterError` unless a packed model may be put at ``target``.
 
     Nothing is written over the source, or over what stands there; with ``force`` a packed
     directory or an empty one may be replaced.
     """
-    whole = target.resolve()
-    for source in sources:
-        real = source.resolve()
-        if whole == real or whole in real.parents:
-            raise InvalidParameterError(f"{target}: holds the model that is to be quantized")
+    for place in (target, partial_of(target)):
+        whole = place.resolve()
+        for real in (source.resolve() for source in sources):
+            if whole == real or whole in real.parents:
+                raise InvalidParameterError(
+                    f"{place}: holds the model that is to be quantized; choose another --out"
+                )
     if not target.parent.is_dir():
         raise InvalidParameterError(f"{target.parent}: no such folder to write {target.name} to")
     if not os.path.lexists(target):
@@ -212,13 +225,22 @@ def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:
 def _clear(folder: Path, settings: Path) -> None:
     """Empties the folder of a run with other settings; refuses one that is not ours."""
     entries = list(folder.iterdir())
-    if entries and not settings.is_file():
+    if entries and not _is_ours(settings):
         raise FarthingError(f"{folder}: is in the way, and no unfinished model; move it elsewhere")
     for entry in entries:
         if entry.is_dir():
             shutil.rmtree(entry)
         else:
             entry.unlink()
+
+
+def _is_ours(settings: Path) -> bool:
+    """Whether the file says what a model is made of, or a power cut has left nothing in it."""
+    try:
+        data = settings.read_bytes().strip(b"\0")
+        return not data or {"files", "layout_version", "tool"} <= set(json.loads(data))
+    except (FileNotFoundError, IsADirectoryError, ValueError, TypeError):
+        return False
 
 
 @contextlib.contextmanager
