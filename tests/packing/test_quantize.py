@@ -72,7 +72,7 @@ def test_a_matrix_of_many_chunks_has_what_all_of_them_share(
 def test_a_search_over_too_much_is_refused_and_absmax_is_not(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("farthing.packing.quantize._SEARCHED_BYTES", 4000)
+    monkeypatch.setattr("farthing.packing.quantize.SEARCHED_BYTES", 4000)
     with pytest.raises(
         InvalidParameterError, match=r"--method mse: .* one scale of model.embed_tok"
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from farthing.errors import InvalidParameterError, ModelFormatError
 from farthing.models.checkpoint import TensorSource
+from farthing.packing.memory_budget import MemoryBudget
 from farthing.packing.plan import Placement
 from farthing.program.native import FloatMode
 from farthing.program.weights import (
@@ -31,6 +32,10 @@ from farthing.quantization.rounding import (
     has_matrix_wide,
     round_rows,
 )
+from farthing.quantization.schemes import WHOLE_TENSOR
+
+SEARCHED_BYTES = 2 << 30
+"""Floats of the matrices whose one scale is searched at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,8 @@ def packed_matrices(
     """The matrices in their order, each complete.
 
     While one is waited for and used, ``ahead`` parts of those after it are in work, so that two
-    matrices of any size may be in memory.
+    matrices of any size may be in memory, and beside them ``SEARCHED_BYTES`` where a scale is
+    searched over all weights of a matrix.
 
     Raises :class:`ModelFormatError` for a weight that is not finite or too large for the scheme.
     """
@@ -109,8 +115,9 @@ def _begun(
     What waits for a target is thus never the only work there is.
     """
     before: tuple[Placement, Future[_Target]] | None = None
+    searches = MemoryBudget(SEARCHED_BYTES)
     for placement in placements:
-        begun = placement, threads.submit(_begin, placement, method)
+        begun = placement, threads.submit(_begin, placement, method, searches)
         if before is not None:
             yield before
         before = begun
@@ -118,10 +125,18 @@ def _begun(
         yield before
 
 
-def _begin(placement: Placement, method: RoundingMethod) -> _Target:
+def searched_bytes(placement: Placement, method: RoundingMethod) -> int:
+    """Bytes of the floats that are in memory together while a matrix's one scale is searched."""
+    searched = placement.scheme.group == WHOLE_TENSOR and method != "absmax"
+    return 4 * placement.source.rows * placement.source.cols if searched else 0
+
+
+def _begin(placement: Placement, method: RoundingMethod, searches: MemoryBudget) -> _Target:
     scheme, wide = placement.scheme, MatrixWide()
     if not placement.kept and has_matrix_wide(scheme):
-        with FloatMode(), _named(placement):
+        nbytes = searched_bytes(placement, method)
+        room = searches.take(nbytes) if nbytes else nullcontext()
+        with room, FloatMode(), _named(placement):
             wide = fit_matrix(SourceChunks(placement.source), scheme, method)
     levels = wide.codebook if placement.carrier.has_codebook else None
     matrix = new_matrix(placement.carrier.name, *placement.shape, levels)

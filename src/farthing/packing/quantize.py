@@ -27,17 +27,14 @@ from farthing.models.registry import FAMILIES, build_program
 from farthing.packing.checksums import checksum
 from farthing.packing.description import description_files
 from farthing.packing.folder import PartialFolder, check_target, partial_folder
-from farthing.packing.matrices import packed_matrices
+from farthing.packing.matrices import SEARCHED_BYTES, packed_matrices, searched_bytes
 from farthing.packing.plan import Plan, plan
 from farthing.packing.shards import INDEX, SHARD_BYTES, Piece, Shard, index_of, plan_shards
 from farthing.program.native import FloatMode
 from farthing.program.numerics import NUMERICS_VERSION
 from farthing.program.weights import packed_shape
 from farthing.quantization.rounding import ROUNDING_METHODS, RoundingMethod
-from farthing.quantization.schemes import WHOLE_TENSOR
 from farthing.version import installed_version
-
-_SEARCHED_BYTES = 2 << 30  # floats of a matrix whose one scale is searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +79,9 @@ def quantize_model(
 ) -> PackedModel:
     """Packs the model at ``source`` into a new directory ``target``.
 
-    Memory for the two largest matrices and some rows is needed; a search for the one scale of a
-    matrix needs its weights as floats, of which there may be 2 GiB. An interrupted run leaves a
-    folder beside ``target`` from which the next one with the same source and options goes on.
+    Memory for the two largest matrices and some rows is needed, and 2 GiB at most for the floats of
+    matrices whose one scale is searched. An interrupted run leaves a folder beside ``target`` from
+    which the next one with the same source and options goes on.
 
     Raises :class:`InvalidParameterError` for options and targets that cannot be, and subclasses of
     :class:`FarthingError` for models that cannot be opened or packed and a disk without room.
@@ -135,11 +132,11 @@ def _pieces(work: Plan) -> tuple[list[Piece], list[Piece]]:
 
 def _refuse_large_searches(work: Plan, method: RoundingMethod) -> None:
     for m in work.matrices:
-        nbytes = 4 * m.source.rows * m.source.cols
-        if m.scheme.group == WHOLE_TENSOR and method != "absmax" and nbytes > _SEARCHED_BYTES:
+        nbytes = searched_bytes(m, method)
+        if nbytes > SEARCHED_BYTES:
             raise InvalidParameterError(
                 f"--method {method}: a search for the one scale of {m.name} would hold "
-                f"{nbytes / 2**30:.1f} GiB of floats, more than {_SEARCHED_BYTES >> 30}; absmax "
+                f"{nbytes / 2**30:.1f} GiB of floats, more than {SEARCHED_BYTES >> 30}; absmax "
                 "needs none"
             )
 
