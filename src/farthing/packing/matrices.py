@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,8 +134,7 @@ def searched_bytes(placement: Placement, method: RoundingMethod) -> int:
 def _begin(placement: Placement, method: RoundingMethod, searches: MemoryBudget) -> _Target:
     scheme, wide = placement.scheme, MatrixWide()
     if not placement.kept and has_matrix_wide(scheme):
-        nbytes = searched_bytes(placement, method)
-        room = searches.take(nbytes) if nbytes else nullcontext()
+        room = searches.take(searched_bytes(placement, method))
         with room, FloatMode(), _named(placement):
             wide = fit_matrix(SourceChunks(placement.source), scheme, method)
     levels = wide.codebook if placement.carrier.has_codebook else None
