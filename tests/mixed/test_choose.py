@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,21 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     changed = Recorder()
     chosen(source, budget, tmp_path / "keep", changed)
     assert changed.known_units == 0
+
+
+def test_another_tokenizer_is_measured_anew(tmp_path: Path) -> None:
+    """The same text is other tokens then."""
+    source = make_tiny_model("qwen2", tmp_path / "source")
+    budget = size(source, "w5g64", tmp_path)
+    first = chosen(source, budget, tmp_path / "keep")
+    file = source / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    assert tokenizer["model"]["merges"].pop()
+    file.write_text(json.dumps(tokenizer))
+    changed = Recorder()
+    second = chosen(source, budget, tmp_path / "keep", changed)
+    assert changed.known_units == 0
+    assert figures(first) != figures(second)
 
 
 def test_where_floats_fit_nothing_is_measured(tmp_path: Path) -> None:

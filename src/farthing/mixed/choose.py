@@ -121,7 +121,7 @@ def choose(
         return Choice(Measured(floats, 0.0), None, floats=True)
     sources = {m.name: m.source for m in work.matrices}
     windows = _windows(checkpoint, calibration)
-    journal = Journal(keep, _settings(checkpoint, calibration, method))
+    journal = Journal(keep, _settings(checkpoint, windows, method))
     with ExitStack() as stack:
 
         @cache
@@ -186,16 +186,16 @@ def _windows(checkpoint: Checkpoint, calibration: CalibrationText) -> NDArray[np
 
 
 def _settings(
-    checkpoint: Checkpoint, calibration: CalibrationText, method: RoundingMethod
+    checkpoint: Checkpoint, windows: NDArray[np.int32], method: RoundingMethod
 ) -> dict[str, object]:
-    """All that a measurement depends on."""
+    """All that a measurement depends on. Of the text and the tokenizer that is the windows."""
     files = dict.fromkeys(tensor.file for tensor in checkpoint.tensors.values())
     if checkpoint.path.is_dir():
         files[checkpoint.path / "config.json"] = None
     return {
         "files": [[str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns] for f in files],
-        "text": calibration.note.sha256,
-        "windows": [WINDOWS, WINDOW_TOKENS, UNSCORED],
+        "windows": [*windows.shape, hashlib.sha256(windows.astype("<i4").tobytes()).hexdigest()],
+        "unscored": UNSCORED,
         "method": method,
         "probe": PROBE,
         "schemes": LADDER,
