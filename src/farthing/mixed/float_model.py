@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -11,15 +13,15 @@ from numpy.typing import NDArray
 
 from farthing import machine
 from farthing.engine.block_pool import blocks_for
-from farthing.engine.model_loader import packed_bytes
+from farthing.engine.model_loader import kv_bytes_per_token, packed_bytes
 from farthing.errors import InsufficientMemoryError
 from farthing.evaluation.divergence import Comparison
-from farthing.mixed.units import products
+from farthing.mixed.units import find_units, products
 from farthing.models.checkpoint import Checkpoint
 from farthing.program.builder import ProgramBuilder
 from farthing.program.native import KvCache, NativeExecutor
 from farthing.program.ops import Embed, Op, Program, Tap
-from farthing.program.parts import section
+from farthing.program.parts import seams, section
 from farthing.program.step import SequenceRows, StepOutput, step_batch
 from farthing.program.weights import NativeWeight, load_weights, new_matrix
 
@@ -29,7 +31,7 @@ UNSCORED = 16
 """Positions at the beginning of a window that have too little before them to count."""
 
 _STATES = "hidden_states"
-_OVERHEAD_BYTES = 300 << 20  # interpreter, libraries, workspace, a rounded matrix
+_OVERHEAD_BYTES = 300 << 20  # interpreter, libraries, workspace, a section's matrices
 
 
 class FloatModel:
@@ -63,7 +65,7 @@ class FloatModel:
             packed_bytes(sources[slot.name], router=slot.name in routers)
             for slot in program.weights
         )
-        _check_memory(checkpoint, total, len(self._targets))
+        _check_memory(checkpoint, program, total, windows.size, len(self._targets))
         done = 0
 
         def advance(nbytes: int) -> None:
@@ -115,27 +117,58 @@ class FloatModel:
         changed = {**self.weights, **inputs, **weights}
         return self._score(self._run(program, changed, self._rows(), self.scored))
 
+    def divergence_of(self, weight: Callable[[str], NativeWeight]) -> float:
+        """The same with ``weight(name)`` for every matrix of a unit, never all of them in memory.
+
+        Each is asked for once, in the order of units, before the section that reads it first, and
+        let go behind the last that does.
+        """
+        units = find_units(self.program)
+        present: dict[str, NativeWeight] = {}
+        states = np.empty((0, 0), np.float32)
+        end = len(self.program.ops)
+        for at, to in pairwise([0, *seams(self.program), end]):
+            for unit in units:
+                if at <= unit.first < to:
+                    present |= {name: weight(name) for name in unit.weights}
+            if to == end:
+                break
+            states = self.advance(states, at, to, present)[0] if at else self.embeddings(present)
+            for unit in units:
+                if at <= unit.last < to:
+                    for name in unit.weights:
+                        del present[name]
+        return self.divergence_from(states, at, present)
+
     def advance(
-        self, states: FloatArray, at: int, to: int
+        self,
+        states: FloatArray,
+        at: int,
+        to: int,
+        weights: Mapping[str, NativeWeight] = MappingProxyType({}),
     ) -> tuple[FloatArray, dict[str, FloatArray]]:
         """The states at the seam ``to``, and what each matrix on the way there multiplies.
 
-        By the name of the matrix, the first of experts. At the end, the logits in place of states.
+        By the name of the matrix, the first of experts. At the end there are no states, (0, ...).
+        ``weights`` go before the model's own.
         """
         program, inputs = self._section(states, at, to)
         program = _with_taps(program)
-        scored = self.scored if to == len(self.program.ops) else self.shape[1]
-        output = self._run(program, {**self.weights, **inputs}, self._rows(), scored)
-        return output.logits.copy(), {name: x.copy() for name, x in output.taps.items()}
+        ends = to == len(self.program.ops)
+        rows = self.scored if ends else self.shape[1]
+        output = self._run(program, {**self.weights, **inputs, **weights}, self._rows(), rows)
+        states = output.logits[: 0 if ends else None].copy()
+        return states, {name: x.copy() for name, x in output.taps.items()}
 
-    def embeddings(self) -> FloatArray:
+    def embeddings(self, weights: Mapping[str, NativeWeight] = MappingProxyType({})) -> FloatArray:
         """The states behind the embedding, at the first seam, (rows, width)."""
         embed = self.program.ops[0]
         assert isinstance(embed, Embed)
         p = ProgramBuilder()
         table = next(slot for slot in self.program.weights if slot.name == embed.table)
         program = p.finish(p.logit_rows(p.embed(table)))
-        return self._run(program, self.weights, self._tokens, self.shape[1]).logits.copy()
+        changed = {**self.weights, **weights}
+        return self._run(program, changed, self._tokens, self.shape[1]).logits.copy()
 
     def _section(
         self, states: FloatArray, at: int, to: int
@@ -179,8 +212,22 @@ def _with_taps(program: Program) -> Program:
     return replace(program, ops=tuple(ops))
 
 
-def _check_memory(checkpoint: Checkpoint, weight_bytes: int, rows: int) -> None:
-    needed = weight_bytes + 2 * 4 * rows * checkpoint.config.vocab_size + _OVERHEAD_BYTES
+def _check_memory(
+    checkpoint: Checkpoint, program: Program, weight_bytes: int, tokens: int, scored: int
+) -> None:
+    """Raises :class:`InsufficientMemoryError` where floats, and what is beside them, do not fit.
+
+    Beside them: the largest unit once more, rounded to 16 bits at most, keys and values, and the
+    logits of two models.
+    """
+    tensors = checkpoint.tensors
+    rounded = max(
+        2 * sum(tensors[name].rows * tensors[name].cols for name in unit.weights)
+        for unit in find_units(program)
+    )
+    logits = 2 * 4 * scored * checkpoint.config.vocab_size
+    kv = tokens * kv_bytes_per_token(program, "fp32")
+    needed = weight_bytes + rounded + kv + logits + _OVERHEAD_BYTES
     available = machine.memory_available()
     if needed > available:
         raise InsufficientMemoryError(

@@ -8,7 +8,6 @@ probed one times the ratio of the squared errors of what the unit gives out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,6 +17,7 @@ from farthing.mixed.units import Unit, find_units
 from farthing.models.checkpoint import TensorSource
 from farthing.packing.matrices import packed_matrices
 from farthing.packing.plan import KEEP, Placement
+from farthing.packing.worker_threads import worker_threads
 from farthing.program.ops import Program
 from farthing.program.parts import seams
 from farthing.program.weights import NativeWeight
@@ -69,7 +69,7 @@ def measure_harms(
     costs = {unit.name: _cost(model.program, unit) for unit in units}
     harms = {unit.name: known[unit.name] for unit in units if unit.name in known}
     states = model.embeddings()
-    with ThreadPoolExecutor(model.num_threads) as threads:
+    with worker_threads(model.num_threads) as threads:
 
         def rounded(unit: Unit) -> dict[str, NativeWeight]:
             placements = [Placement(w, sources[w], SCHEMES[PROBE]) for w in unit.weights]
@@ -112,23 +112,30 @@ def measure_whole(
 ) -> float:
     """Mean divergence of ``model`` with its matrices in ``schemes``, nats a token.
 
-    They are rounded as they will be packed. ``progress`` is told the share that is done.
+    They are rounded as they will be packed, those of a section of the model at a time. ``progress``
+    is told the share that is done.
     """
     placements = [
-        Placement(name, source, SCHEMES[source.dtype if scheme == KEEP else scheme])
-        for name, scheme in schemes.items()
-        for source in (sources[name],)
+        Placement(name, sources[name], SCHEMES[scheme])
+        for unit in find_units(model.program)
+        for name in unit.weights
+        for scheme in (sources[name].dtype if schemes[name] == KEEP else schemes[name],)
     ]
     total = sum(p.source.rows * p.source.cols for p in placements)
-    weights: dict[str, NativeWeight] = {}
     done = 0
-    with ThreadPoolExecutor(model.num_threads) as threads:
+    with worker_threads(model.num_threads) as threads:
         matrices = packed_matrices(placements, method, threads, 2 * model.num_threads)
-        for placement, made in zip(placements, matrices, strict=True):
-            weights[placement.name] = made.matrix
+        rounded = zip(placements, matrices, strict=True)
+
+        def next_matrix(name: str) -> NativeWeight:
+            nonlocal done
+            placement, made = next(rounded)
+            assert placement.name == name
             done += placement.source.rows * placement.source.cols
             progress(done / total)
-    return model.divergence(weights)
+            return made.matrix
+
+        return model.divergence_of(next_matrix)
 
 
 def _cost(program: Program, unit: Unit) -> int:

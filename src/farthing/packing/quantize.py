@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from farthing.packing.folder import PartialFolder, check_target, partial_folder
 from farthing.packing.matrices import SEARCHED_BYTES, packed_matrices, searched_bytes
 from farthing.packing.plan import Plan, plan
 from farthing.packing.shards import INDEX, SHARD_BYTES, Piece, Shard, index_of, plan_shards
+from farthing.packing.worker_threads import worker_threads
 from farthing.program.native import FloatMode
 from farthing.program.numerics import NUMERICS_VERSION
 from farthing.program.weights import packed_shape
@@ -147,13 +147,9 @@ def _tensors(
     """Bytes and codebook of each tensor from the ``skip``-th on, in the order of the shards."""
     matrices = work.matrices[skip:]
     num_threads = options.num_threads or machine.default_threads()
-    with ThreadPoolExecutor(num_threads) as threads:
-        try:
-            for made in packed_matrices(matrices, options.method, threads, 2 * num_threads):
-                yield made.matrix.packed_bytes().data, made.codebook
-        except BaseException:
-            threads.shutdown(cancel_futures=True)
-            raise
+    with worker_threads(num_threads) as threads:
+        for made in packed_matrices(matrices, options.method, threads, 2 * num_threads):
+            yield made.matrix.packed_bytes().data, made.codebook
     for _, vector in work.vectors[max(0, skip - len(work.matrices)) :]:
         with FloatMode():
             values = np.ascontiguousarray(vector.dequantize(), np.float32).reshape(-1)
