@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 
 import pytest
@@ -69,6 +70,12 @@ def test_json_keeps_the_languages(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "水は方円" in out
     assert json.loads(out) == {"text": "水は方円"}
+
+
+def test_json_has_null_where_a_number_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.write_json({"a": [math.inf, (-math.inf, 1.5)], "b": {"c": math.nan, "d": 2}})
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"a": [None, [None, 1.5]], "b": {"c": None, "d": 2}}
 
 
 def test_lines_are_not_folded_when_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:

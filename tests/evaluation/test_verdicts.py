@@ -34,6 +34,18 @@ PERPLEXITY = [
         "worse: perplexity more than 1,000,000,000 times as high",
     ),
     (
+        Interval(800.0, 5.0, 1600.0, 400.0),
+        "worse: perplexity more than 1,000,000,000 times as high (150 to more than 1,000,000,000)",
+    ),
+    (
+        Interval(2.0, 0.5, 900.0, 300.0),
+        "worse: perplexity 640 % (65 to more than 1,000,000,000 %) higher",
+    ),
+    (
+        Interval(1.0, -1600.0, 1600.0, 800.0),
+        "no difference this test could see; it would have seen more than 1,000,000,000 %",
+    ),
+    (
         Interval(math.inf, math.nan, math.nan, math.nan),
         "no verdict: a perplexity is not a finite number",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,18 @@ def write_text(text: str) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Writes ``value`` to stdout as indented JSON."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Writes ``value`` to stdout as indented JSON; null for numbers that are not finite."""
+    text = json.dumps(_with_nulls(value), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(text + "\n")
+
+
+def _with_nulls(value: Any) -> Any:
+    """JSON has no infinity, and no number that is none."""
+    if isinstance(value, dict):
+        return {key: _with_nulls(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_nulls(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def human_bytes(count: int | float) -> str:

@@ -18,7 +18,7 @@ from farthing.evaluation.settings import Settings
 from farthing.evaluation.size import Size, size_of
 from farthing.evaluation.speed import BATCHES, Speed, measure_speed
 from farthing.evaluation.states import StateFile
-from farthing.evaluation.statistics import mean
+from farthing.evaluation.statistics import exponential
 from farthing.evaluation.task import Task
 
 
@@ -138,7 +138,7 @@ class Instruments:
 
 def _so_far(scores: list[Scores]) -> str:
     together = Scores.joined(scores)
-    text = f"perplexity {mean(together.nll).exponential().value:.4g}"
+    text = f"perplexity {exponential(float(together.nll.mean())):.4g}"
     if together.kl is not None:
-        text += f", divergence {mean(together.kl).value:.4g}"
+        text += f", divergence {together.kl.mean():.4g}"
     return text

@@ -15,7 +15,13 @@ from farthing.evaluation.measurement import Measurement
 from farthing.evaluation.paths import Paths
 from farthing.evaluation.size import Size
 from farthing.evaluation.speed import Speed, StepTime
-from farthing.evaluation.statistics import Interval, Proportion, bootstrap_mean, wilson
+from farthing.evaluation.statistics import (
+    Interval,
+    Proportion,
+    bootstrap_mean,
+    exponential,
+    wilson,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ def _text(scores: Scores, bytes_scored: int) -> TextFigures:
     return TextFigures(
         nll,
         nll.exponential(),
-        math.exp(float(np.median(scores.nll))),
+        exponential(float(np.median(scores.nll))),
         nll.times(len(scores.nll) / bytes_scored / math.log(2)),
         proportion(scores.right),
         ratio,

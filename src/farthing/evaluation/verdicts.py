@@ -15,7 +15,7 @@ from farthing.evaluation.statistics import (
 )
 
 _DESTROYED = 10**9
-"""How many times a perplexity has to be another for nobody to ask how many."""
+"""How many times, or percent, a perplexity has to be another for nobody to ask how many."""
 
 
 def perplexity_verdict(log_ratio: Interval) -> str:
@@ -25,16 +25,15 @@ def perplexity_verdict(log_ratio: Interval) -> str:
     if log_ratio.standard_error == 0 and log_ratio.value == 0:
         return "no difference at any token"
     if log_ratio.low <= 0 <= log_ratio.high:
-        seen = math.expm1(smallest_mean_seen(log_ratio.standard_error))
-        return _nothing_seen(percent(seen))
+        return _nothing_seen(percent(_change(smallest_mean_seen(log_ratio.standard_error))))
     if log_ratio.low > math.log(_DESTROYED):
         return f"worse: perplexity more than {_DESTROYED:,} times as high"
     if log_ratio.value > math.log(10):
         ratio = log_ratio.exponential()
         times, low, high = map(_figures, (ratio.value, ratio.low, ratio.high))
         return f"worse: perplexity {times} times as high ({low} to {high})"
-    least, most = sorted(abs(math.expm1(end)) for end in (log_ratio.low, log_ratio.high))
-    change = _share(abs(math.expm1(log_ratio.value)), least, most)
+    least, most = sorted(abs(_change(end)) for end in (log_ratio.low, log_ratio.high))
+    change = _share(abs(_change(log_ratio.value)), least, most)
     if log_ratio.value > 0:
         return f"worse: perplexity {change} higher"
     return f"better: perplexity {change} lower"
@@ -114,9 +113,16 @@ def _share(value: float, low: float, high: float) -> str:
     return f"{percent(value)} ({_figures(low * 100)} to {percent(high)})"
 
 
+def _change(log_ratio: float) -> float:
+    """What a ratio of that logarithm changes, a share; infinite where no float is large enough."""
+    return math.expm1(log_ratio) if log_ratio < 700 else math.inf
+
+
 def _figures(value: float) -> str:
     if value == 0:
         return "0"
+    if value > _DESTROYED:
+        return f"more than {_DESTROYED:,}"
     decimals = 1 - math.floor(math.log10(float(f"{abs(value):.1e}")))
     return f"{round(value, decimals):,.{max(0, decimals)}f}"
 

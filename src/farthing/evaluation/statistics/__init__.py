@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from farthing.evaluation.statistics.bootstrap import Interval, block_length, bootstrap_mean
-from farthing.evaluation.statistics.equivalence import Equivalence, equivalence, paired_difference
+from farthing.evaluation.statistics.bootstrap import (
+    Interval,
+    block_length,
+    bootstrap_mean,
+    exponential,
+)
+from farthing.evaluation.statistics.equivalence import Equivalence, equivalence
 from farthing.evaluation.statistics.mcnemar import mcnemar
-from farthing.evaluation.statistics.means import Estimate, mean
 from farthing.evaluation.statistics.power import (
     smallest_difference_seen,
     smallest_mean_seen,
     smallest_rate_seen,
 )
-from farthing.evaluation.statistics.proportions import (
-    Proportion,
-    chance_of_at_most,
-    upper_bound,
-    wilson,
-)
+from farthing.evaluation.statistics.proportions import Proportion, wilson
 
 __all__ = [
     "Equivalence",
-    "Estimate",
     "Interval",
     "Proportion",
     "block_length",
     "bootstrap_mean",
-    "chance_of_at_most",
     "equivalence",
+    "exponential",
     "mcnemar",
-    "mean",
-    "paired_difference",
     "smallest_difference_seen",
     "smallest_mean_seen",
     "smallest_rate_seen",
-    "upper_bound",
     "wilson",
 ]

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from farthing.evaluation.statistics.means import exponential
 from farthing.evaluation.statistics.quantiles import normal_cdf, student_quantile
 
 _PIECE = 1 << 20  # draws in memory at a time
+
+
+def exponential(value: float) -> float:
+    """``exp``, infinite where no float is large enough: of a model that was destroyed."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
 
 
 @dataclass(frozen=True, slots=True)

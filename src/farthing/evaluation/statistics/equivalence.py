@@ -41,16 +41,10 @@ def equivalence(only_first: int, only_second: int, n: int, margin: float) -> Equ
     return Equivalence((only_first - only_second) / n, low90, high90, p, margin, p < 0.05)
 
 
-def paired_difference(
-    only_first: int, only_second: int, n: int, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Score interval of the first model's share of ``n`` less the second's (Tango 1998)."""
-    return _interval(only_first, only_second, n, confidence, 0.0)
-
-
 def _interval(
     only_first: int, only_second: int, n: int, confidence: float, correction: float
 ) -> tuple[float, float]:
+    """Score interval of the first model's share of ``n`` less the second's (Tango 1998)."""
     z = normal_quantile((1 + confidence) / 2)
 
     def high(first: int, second: int) -> float:

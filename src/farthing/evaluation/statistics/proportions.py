@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from farthing.evaluation.statistics.binomial import probabilities
 from farthing.evaluation.statistics.quantiles import Z_95
-from farthing.evaluation.statistics.roots import first_at_least
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +36,3 @@ def wilson(count: int, total: int, design_effect: float = 1.0) -> Proportion:
     low = 0.0 if count == 0 else centre - half
     high = 1.0 if count == total else centre + half
     return Proportion(count, total, low, high)
-
-
-def chance_of_at_most(count: int, total: int, rate: float) -> float:
-    """How likely ``count`` or fewer of ``total`` are, each with probability ``rate``.
-
-    Below 5 %, a rate that high is ruled out: the exact one-sided test that it is lower.
-    """
-    return min(1.0, float(probabilities(total, rate)[: count + 1].sum()))
-
-
-def upper_bound(count: int, total: int, confidence: float = 0.95) -> float:
-    """The rate that is not exceeded, one-sided (Clopper and Pearson 1934).
-
-    Exact, so that it is never passed more often than promised; Wilson's can be.
-    """
-    if count == total:
-        return 1.0
-    return first_at_least(
-        lambda rate: -chance_of_at_most(count, total, rate), confidence - 1, count / total, 1.0
-    )
