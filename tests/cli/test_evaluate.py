@@ -238,6 +238,15 @@ def test_recommendations_name_the_smallest(
         (("--schemes", "w8row", "--positions", "1000000"), "20834 prompts of 64 tokens"),
         (("--battery", "missing.jsonl"), "battery 'missing.jsonl': no such file"),
         (("--recommend", "--tokens", "512"), "--recommend takes 8,192 scored tokens at least"),
+        (
+            ("--recommend", "--text", "long.txt", "--positions", "0"),
+            "long.txt: 135 of its tokens are scored, and --recommend takes 8,192 at least; give a "
+            "longer text",
+        ),
+        (
+            ("--recommend", "--text", "long.txt", "--positions", "0", "--tokens", "0"),
+            "long.txt: 135 of its tokens are scored, and --recommend takes 8,192 at least",
+        ),
         (("--recommend", "--margin", "0"), "--margin 0 must be above 0"),
         (("--recommend", "--max-loss", "100"), "--max-loss 100 must be above 0"),
         (("--repetition-penalty", "0"), "repetition_penalty=0"),
@@ -256,6 +265,7 @@ def test_bad_input_is_one_line(
         ("empty.txt", b""),
         ("bytes.txt", b"\xff\xfe\x00"),
         ("short.txt", b"A penny saved."),
+        ("long.txt", TEXT.encode()),
     ):
         (tmp_path / name).write_bytes(content)
     asked = options if "--battery" in options else (*options, "--battery", "none")

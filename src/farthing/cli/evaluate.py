@@ -260,6 +260,7 @@ def _settings(
     return Settings(
         context=context,
         windows=tokens // context or None,
+        least_scored=LEAST_POSITIONS if recommend else 0,
         positions=positions,
         repetition_penalty=repetition_penalty,
         speed=speed,

@@ -23,6 +23,7 @@ class Settings:
 
     context: int = WINDOW  # tokens of a window of the text
     windows: int | None = None  # None: all of the text
+    least_scored: int = 0  # tokens of the text: with fewer, nothing is recommended
     positions: int = POSITIONS  # of a reference's greedy paths; 0: no paths
     prompt_tokens: int = 64  # of the passage that a path begins behind
     path_tokens: int = 48  # of a path, unless the reference ends it

@@ -68,6 +68,11 @@ def make_task(
         limit=settings.windows,
         what=text_name,
     )
+    if windows.targets.size < settings.least_scored:
+        raise InvalidParameterError(
+            f"{text_name}: {windows.targets.size:,} of its tokens are scored, and --recommend "
+            f"takes {settings.least_scored:,} at least; give a longer text"
+        )
     prompts = None
     sequence = settings.prompt_tokens + settings.path_tokens
     lengths = [
