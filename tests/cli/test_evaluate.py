@@ -233,8 +233,23 @@ def test_recommendations_name_the_smallest(
         (("--against", "no-such-model"), "no-such-model"),
         (("--schemes", "w8row,w9row"), "weights cannot be packed in 'w9row'; there are"),
         (("--schemes", "w8row,w8row"), "--schemes names w8row twice"),
-        (("--schemes", ","), "--schemes ',' names no scheme"),
-        (("--positions", "10"), "--positions 10 are of a reference's greedy path"),
+        (("--schemes", ","), "--schemes ',' names no scheme; there are keep, w8row, "),
+        (("--method", "mse"), "--method mse: no weight is rounded; name schemes with --schemes"),
+        (("--method", "mse", "--schemes", "keep,f16"), "--method mse: no weight is rounded; name"),
+        (
+            ("--margin", "1"),
+            "--margin 1.0: is of a difference from a reference; name one with --against, or "
+            "--schemes",
+        ),
+        (
+            ("--schemes", "w8row", "--max-loss", "3"),
+            "--max-loss 3.0: is what --recommend puts up with; give both",
+        ),
+        (
+            ("--repetition-penalty", "1.1"),
+            "--repetition-penalty 1.1: is of a battery, and --battery none leaves that out",
+        ),
+        (("--positions", "10"), "--positions 10: are of a reference's greedy path"),
         (("--schemes", "w8row", "--positions", "1000000"), "20834 prompts of 64 tokens"),
         (("--battery", "missing.jsonl"), "battery 'missing.jsonl': no such file"),
         (("--recommend", "--tokens", "512"), "--recommend takes 8,192 scored tokens at least"),
@@ -249,7 +264,7 @@ def test_recommendations_name_the_smallest(
         ),
         (("--recommend", "--margin", "0"), "--margin 0 must be above 0"),
         (("--recommend", "--max-loss", "100"), "--max-loss 100 must be above 0"),
-        (("--repetition-penalty", "0"), "repetition_penalty=0"),
+        (("--battery", "short", "--repetition-penalty", "0"), "repetition_penalty=0"),
     ],
 )
 def test_bad_input_is_one_line(

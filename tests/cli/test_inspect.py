@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from farthing.cli.inspect import command
 from farthing.cli.inspect.progress import InspectionProgress
+from farthing.cli.options import Method
+from farthing.evaluation.inspection.figures import FigureFormat
 from farthing.evaluation.inspection.inspect import PARTS
 from farthing.evaluation.inspection.weight_errors import CHAPTER_SCHEMES
+from farthing.quantization.rounding import ROUNDING_METHODS
 from support.command_line import COMMAND, CommandLine
 from support.packing import pack
 from support.planted_outliers import DIMENSION, MATRIX, make_planted_model
@@ -95,7 +99,7 @@ def test_parts_are_chosen_and_figures_written(
 ) -> None:
     folder = tmp_path / "figures"
     options = ("--only", "levels, outliers", "--figures", str(folder), "--figure-format", "svg")
-    result = farthing("inspect", planted, *QUICK, *options)
+    result = farthing("inspect", planted, *QUICK[2:], *options)
     assert result.returncode == 0
     assert "Outlier features" in result.stdout
     assert "Levels used" in result.stdout
@@ -125,7 +129,25 @@ def test_a_packed_model_says_that_its_weights_are_dequantized(
     ("options", "problem"),
     [
         (("--only", "errors,levles"), "no part is called 'levles'; there are errors, anatomy"),
-        (("--only", ","), "--only names no part"),
+        (("--only", ","), "--only ',' names no part; there are errors, anatomy, outliers, levels"),
+        (("--schemes", ""), "--schemes '' names no scheme; there are w8tensor, w8row, "),
+        (
+            ("--only", "outliers", "--schemes", "w4g64"),
+            "--schemes w4g64: is of errors and anatomy, which --only leaves out",
+        ),
+        (
+            ("--only", "levels", "--method", "absmax"),
+            "--method absmax: is of errors and anatomy, which --only leaves out",
+        ),
+        (
+            ("--only", "errors", "--matrix", "layers.0.mlp.down_proj"),
+            "--matrix layers.0.mlp.down_proj: is of anatomy, which --only leaves out",
+        ),
+        (
+            ("--only", "errors,anatomy", "--prompt", "a" * 300),
+            f"--prompt {'a' * 39}…: is of outliers and levels, which --only leaves out",
+        ),
+        (("--figure-format", "png"), "--figure-format png: is of pictures; name a folder"),
         (("--schemes", "w4g65"), "no scheme is called 'w4g65'"),
         (("--schemes", "q6_k"), "weights cannot be rounded to 'q6_k'"),
         (("--matrix", "layers.0.mlp.dwn_proj"), "layers.0.mlp.down_proj"),
@@ -146,6 +168,11 @@ def test_bad_input_is_one_line(
 def test_defaults_are_those_of_the_measurement() -> None:
     assert command._SCHEMES.split(",") == list(CHAPTER_SCHEMES)
     assert command._PARTS.split(",") == list(PARTS)
+    assert get_args(command._Format) == get_args(FigureFormat)
+
+
+def test_methods_are_those_of_rounding() -> None:
+    assert get_args(Method) == ROUNDING_METHODS
 
 
 def test_figures_without_matplotlib_are_refused_at_once(

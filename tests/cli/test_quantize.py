@@ -87,6 +87,25 @@ def test_json_says_what_was_written(farthing: CommandLine, tiny_model: str, here
     )
     assert 8 < facts["bits_per_weight"] < 12
     assert facts["resumed_tensors"] == 0
+    assert facts["method"] == "absmax"
+
+
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        (("keep",), "none"),
+        (("bf16",), "none"),
+        (("keep", "--head-scheme", "w8g64", "--method", "mse"), "mse"),
+    ],
+)
+def test_a_method_is_told_where_it_chose_scales(
+    farthing: CommandLine, tiny_model: str, here: Path, options: tuple[str, ...], method: str
+) -> None:
+    """By the command as by what it wrote."""
+    result = farthing("quantize", tiny_model, "--scheme", *options, "-o", "mine", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["method"] == method
+    assert json.loads(farthing("show", "mine", "--json").stdout)["packed"]["method"] == method
 
 
 def test_it_is_said_that_quantized_weights_lose_twice(
@@ -111,12 +130,14 @@ def test_it_is_said_that_quantized_weights_lose_twice(
             ("--scheme", "w8g64m"),
             "packed in 'w8g64m': no kernel can serve w8g64m; w5g64m or w8g64 would do",
         ),
+        (("--scheme", "keep", "--method", "mse"), "--method mse: --scheme keep rounds nothing to"),
+        (("--scheme", "f16", "--method", "weighted"), "--method weighted: --scheme f16 rounds no"),
         (("--out", "."), "exists and is no packed model"),
         (("--out", "no/where"), "no such folder to write where to"),
     ],
 )
 def test_what_cannot_be_is_one_line(
-    arguments: tuple[str, str], words: str, farthing: CommandLine, tiny_model: str, here: Path
+    arguments: tuple[str, ...], words: str, farthing: CommandLine, tiny_model: str, here: Path
 ) -> None:
     (here / "something").touch()
     result = farthing("quantize", tiny_model, *arguments)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from farthing.cli.options import Json, KvCacheDtype, ModelArgument, Threads, complete_model
+from farthing.cli.options import (
+    SCHEME_NAMES,
+    Json,
+    KvCacheDtype,
+    Method,
+    ModelArgument,
+    Threads,
+    complete_model,
+    method_option,
+)
 
 if TYPE_CHECKING:
     from farthing.evaluation.battery import Battery
@@ -17,6 +26,9 @@ if TYPE_CHECKING:
     from farthing.texts import Text
 
 DEFAULT_TOKENS = 2048
+DEFAULT_METHOD: Method = "weighted"
+DEFAULT_MARGIN = 1.0
+DEFAULT_MAX_LOSS = 5.0
 
 
 def evaluate(
@@ -37,15 +49,12 @@ def evaluate(
         typer.Option(
             "--schemes",
             metavar="A,B,...",
-            help="Measure MODEL in each of these schemes (see `farthing quantize`); keep is as its "
-            "file is. Each is packed into TMPDIR and removed once it has been measured.",
+            help="Measure MODEL in each of these schemes, packed into TMPDIR and removed once it "
+            f"has been measured. {SCHEME_NAMES}. keep: as the file is.",
             show_default=False,
         ),
     ] = None,
-    method: Annotated[
-        Literal["absmax", "mse", "weighted"],
-        typer.Option("--method", help="How scales are chosen, as in `farthing quantize`."),
-    ] = "weighted",
+    method: Annotated[Method | None, method_option(DEFAULT_METHOD)] = None,
     text: Annotated[
         Path | None,
         typer.Option(
@@ -118,20 +127,24 @@ def evaluate(
         ),
     ] = False,
     margin: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--margin",
             metavar="POINTS",
             help="The difference that does not matter, in points (%) of tokens of the text that a "
             "model finds likeliest.",
+            show_default=str(DEFAULT_MARGIN),
         ),
-    ] = 1.0,
+    ] = None,
     max_loss: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--max-loss", metavar="POINTS", help="The loss that --recommend puts up with."
+            "--max-loss",
+            metavar="POINTS",
+            help="The loss that --recommend puts up with.",
+            show_default=str(DEFAULT_MAX_LOSS),
         ),
-    ] = 5.0,
+    ] = None,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
     json: Json = False,
@@ -148,15 +161,30 @@ def evaluate(
     from farthing.cli.download import fetch
     from farthing.cli.evaluate_progress import EvaluationProgress
     from farthing.cli.evaluate_report import print_report, write_report
+    from farthing.cli.name_lists import split_names
     from farthing.cli.stop_signals import StoppedError, TerminationRaised
-    from farthing.evaluation.candidates import LADDER, split_schemes
+    from farthing.cli.unused_options import require_unset
+    from farthing.evaluation.candidates import LADDER
     from farthing.evaluation.default_window import default_window
     from farthing.evaluation.evaluate import evaluate
     from farthing.evaluation.report import Report
     from farthing.evaluation.settings import WINDOW
 
-    names = split_schemes(schemes) if schemes is not None else LADDER if recommend else ()
-    _require_reference(against, names, positions)
+    names: Sequence[str] = LADDER if recommend else ()
+    if schemes is not None:
+        names = split_names("--schemes", schemes, "scheme", ("keep", *LADDER))
+    if against is None and not names:
+        _require_no_comparison(positions, margin)
+    _require_used(names, method, max_loss, recommend=recommend)
+    if battery == "none" and repetition_penalty != 1:
+        require_unset(
+            "--repetition-penalty",
+            f"{repetition_penalty:g}",
+            "is of a battery, and --battery none leaves that out",
+        )
+    method = method or DEFAULT_METHOD
+    margin = _points("--margin", margin, DEFAULT_MARGIN)
+    max_loss = _points("--max-loss", max_loss, DEFAULT_MAX_LOSS)
     asked = partial(
         _settings,
         tokens=tokens,
@@ -168,8 +196,6 @@ def evaluate(
         kv_cache_dtype=kv_cache_dtype,
     )
     settings = asked(context=context or WINDOW)
-    _require_points("--margin", margin)
-    _require_points("--max-loss", max_loss)
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
     questions = _battery(battery)
     content = _text(text)
@@ -203,8 +229,8 @@ def evaluate(
         battery=None if questions is None else questions.name,
         method=method,
         settings=settings,
-        margin=margin / 100,
-        max_loss=max_loss / 100 if recommend else None,
+        margin=margin,
+        max_loss=max_loss if recommend else None,
     )
     if json:
         write_report(report)
@@ -212,17 +238,25 @@ def evaluate(
         print_report(report)
 
 
-def _require_reference(against: str | None, schemes: Sequence[str], positions: int | None) -> None:
-    """Refuses positions where there is no reference to walk a path."""
-    from farthing.errors import InvalidParameterError
+def _require_no_comparison(positions: int | None, margin: float | None) -> None:
+    """Refuses what only makes sense beside a reference."""
+    from farthing.cli.unused_options import require_unset
 
-    if against is not None or schemes:
-        return
-    if positions:
-        raise InvalidParameterError(
-            f"--positions {positions} are of a reference's greedy path; name one with --against, "
-            "or --schemes"
-        )
+    remedy = "name one with --against, or --schemes"
+    require_unset("--positions", positions or None, f"are of a reference's greedy path; {remedy}")
+    require_unset("--margin", margin, f"is of a difference from a reference; {remedy}")
+
+
+def _require_used(
+    schemes: Sequence[str], method: Method | None, max_loss: float | None, *, recommend: bool
+) -> None:
+    """Refuses what nothing that is measured makes use of."""
+    from farthing.cli.unused_options import chooses_scales, require_unset
+
+    if not chooses_scales(schemes):
+        require_unset("--method", method, "no weight is rounded; name schemes with --schemes")
+    if not recommend:
+        require_unset("--max-loss", max_loss, "is what --recommend puts up with; give both")
 
 
 def _settings(
@@ -269,11 +303,14 @@ def _settings(
     )
 
 
-def _require_points(option: str, points: float) -> None:
+def _points(option: str, points: float | None, default: float) -> float:
+    """As a share."""
     from farthing.errors import InvalidParameterError
 
+    points = default if points is None else points
     if not 0 < points < 100:
         raise InvalidParameterError(f"{option} {points:g} must be above 0 and below 100 points")
+    return points / 100
 
 
 def _battery(name: str) -> Battery | None:

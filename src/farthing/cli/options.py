@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -183,6 +183,27 @@ Threads = Annotated[
         show_default=False,
     ),
 ]
+Method = Literal["absmax", "mse", "weighted"]
+"""``RoundingMethod``, whose module is too heavy for a command that only shows its help."""
+
+
+def method_option(default: Method) -> Any:
+    """``--method``; its value is None if nobody says, so that one in vain can be refused."""
+    return typer.Option(
+        "--method",
+        help="How scales are chosen: absmax clips nothing and is quick; mse searches for the least "
+        "squared error; weighted does so with errors on large weights counting for more, which "
+        "keeps most of a model's quality.",
+        show_default=default,
+    )
+
+
+SCHEME_NAMES = (
+    "w4g64: 4 bits (w2 to w8), a scale for each group of 64 (g16 to g256, row or tensor); w4g64m: "
+    "a minimum too (w2m to w5m); nf4g64, km4g64: uneven levels, NF4's or learnt from each matrix"
+)
+"""What names of schemes are made of, for help."""
+
 KvCacheDtype = Annotated[
     KvDtype,
     typer.Option(

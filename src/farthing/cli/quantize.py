@@ -5,11 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from farthing.cli.options import Json, SourceArgument, Threads
+from farthing.cli.options import (
+    SCHEME_NAMES,
+    Json,
+    Method,
+    SourceArgument,
+    Threads,
+    method_option,
+)
 from farthing.cli.quantize_mixed import Mixture
 
 if TYPE_CHECKING:
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from farthing.packing.plan import Plan
 
 DEFAULT_SCHEME = "w4g64"
+DEFAULT_METHOD: Method = "weighted"
 
 
 def quantize(
@@ -29,22 +37,12 @@ def quantize(
             "--scheme",
             "-s",
             metavar="NAME",
-            help="How weights are stored. w4g64: 4 bits (w2 to w8), a scale for each group of 64 "
-            "(g16, g32, g64, g128, g256, row or tensor); w4g64m: a minimum too (w2m to w5m). "
-            "nf4g64, iq4_nl: uneven levels; km4g64: levels learnt for each matrix. f16, bf16, f32: "
+            help=f"How weights are stored. {SCHEME_NAMES}; iq4_nl: those of GGUF. f16, bf16, f32: "
             "floats. keep: what the file has.",
             show_default=DEFAULT_SCHEME,
         ),
     ] = None,
-    method: Annotated[
-        Literal["absmax", "mse", "weighted"],
-        typer.Option(
-            "--method",
-            help="How scales are chosen: absmax clips nothing and is quick; mse searches for the "
-            "least squared error; weighted does so with errors on large weights counting for "
-            "more, which keeps most of a model's quality.",
-        ),
-    ] = "weighted",
+    method: Annotated[Method | None, method_option(DEFAULT_METHOD)] = None,
     head_scheme: Annotated[
         str | None,
         typer.Option(
@@ -98,6 +96,7 @@ def quantize(
     """
     from farthing.cli.download import fetch
     from farthing.cli.terminal import console, dim, human_bytes, write_json
+    from farthing.cli.unused_options import chooses_scales, require_unset
     from farthing.packing.folder import check_target
     from farthing.packing.plan import find_target
     from farthing.packing.quantize import PackOptions, PackProgress, quantize_model
@@ -108,10 +107,12 @@ def quantize(
     mixture = Mixture.asked(mixed, calibration, scheme, head_scheme)
     if out is not None:
         check_target(Path(out), [], force=force)  # as is a place that cannot be
-    path = fetch(model)
     scheme = scheme or DEFAULT_SCHEME
+    if mixture is None and not chooses_scales([scheme, *([head_scheme] if head_scheme else [])]):
+        require_unset("--method", method, f"--scheme {scheme} rounds nothing to codes")
+    path = fetch(model)
     target = Path(out or f"{_name(model, path)}-{scheme if mixture is None else mixture.label}")
-    options = PackOptions(scheme, method, head_scheme, force, threads)
+    options = PackOptions(scheme, method or DEFAULT_METHOD, head_scheme, force, threads)
     start = time.monotonic()
     if mixture is not None:
         check_target(target, [path], force=force)  # before minutes are spent
@@ -137,7 +138,7 @@ def quantize(
                 "head_scheme": head_scheme,
                 "carried": bar.carried,
                 "mixed": None if mixture is None else mixture.facts(),
-                "method": method,
+                "method": options.method if bar.rounded else "none",
                 "tensor_bytes": packed.nbytes,
                 "parameters": packed.parameters,
                 "bits_per_weight": 8 * packed.nbytes / packed.parameters,
@@ -167,6 +168,7 @@ class PackingBar:
 
     def __init__(self, target: Path) -> None:
         self.carried: dict[str, str] = {}  # schemes, and what they are served as
+        self.rounded = False  # whether scales are chosen for any weight
         self._target = target
         self._partial: PartialFolder | None = None
         self._bar: Progress | None = None
@@ -177,6 +179,7 @@ class PackingBar:
         from farthing.cli.terminal import dim
 
         self.carried = dict(plan.carried)
+        self.rounded = plan.rounded
         if plan.requantized:
             dim(
                 f"The file's weights are quantized already ({', '.join(plan.requantized)}); they "

@@ -42,14 +42,6 @@ class Candidate:
         return cls(name, path)
 
 
-def split_schemes(names: str) -> tuple[str, ...]:
-    """Names that commas part. Raises :class:`InvalidParameterError` where there are none."""
-    found = tuple(name for part in names.split(",") if (name := part.strip()))
-    if not found:
-        raise InvalidParameterError(f"--schemes {names!r} names no scheme")
-    return found
-
-
 def of_schemes(model: Checkpoint, schemes: Sequence[str]) -> list[Candidate]:
     """The model in each of ``schemes``.
 

@@ -65,6 +65,11 @@ class Plan:
     vectors: tuple[tuple[str, TensorSource], ...]
 
     @property
+    def rounded(self) -> bool:
+        """Whether weights of any matrix are rounded to codes, so that scales are chosen."""
+        return any(m.scheme.scale_levels and not m.kept for m in self.matrices)
+
+    @property
     def requantized(self) -> tuple[str, ...]:
         """Schemes of the file whose codes are given up for others, in the order met."""
         return tuple(

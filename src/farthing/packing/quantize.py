@@ -182,10 +182,9 @@ def _describe(
         )
         for m in work.matrices
     }
-    rounded = any(m.scheme.scale_levels and not m.kept for m in work.matrices)
     manifest = Manifest(
         matrices=matrices,
-        method=options.method if rounded else "none",
+        method=options.method if work.rounded else "none",
         source=checkpoint.path.name or checkpoint.path.resolve().name,
         source_format=_format(checkpoint),
         source_bytes=sum(path.stat().st_size for path in _files(checkpoint)),

@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from farthing.cli.options import Json, ModelArgument, Threads
+from farthing.cli.options import (
+    SCHEME_NAMES,
+    Json,
+    Method,
+    ModelArgument,
+    Threads,
+    method_option,
+)
 
 if TYPE_CHECKING:
     from farthing.evaluation.inspection.inspect import Part
 
 _PARTS = "errors,anatomy,outliers,levels"
 _SCHEMES = "w8tensor,w8row,w8g128,w4tensor,w4row,w4g128,nf4g64,w4g64"
+_METHOD: Method = "absmax"
+_Format = Literal["png", "svg"]
+_FORMAT: _Format = "png"
 
 
 def inspect(
@@ -29,19 +39,15 @@ def inspect(
         ),
     ] = _PARTS,
     schemes: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--schemes",
             metavar="NAME,...",
-            help="What weights are rounded to: w2 to w8, nf4 and km4 (levels learnt from each "
-            "matrix), each with tensor, row or g16 to g256 for what shares a scale, and m behind "
-            "for a minimum beside it: w4g64m.",
+            help=f"What weights are rounded to. {SCHEME_NAMES}.",
+            show_default=_SCHEMES,
         ),
-    ] = _SCHEMES,
-    method: Annotated[
-        Literal["absmax", "mse", "weighted"],
-        typer.Option("--method", help="How scales are chosen; as for quantize."),
-    ] = "absmax",
+    ] = None,
+    method: Annotated[Method | None, method_option(_METHOD)] = None,
     matrix: Annotated[
         str | None,
         typer.Option(
@@ -71,8 +77,9 @@ def inspect(
         ),
     ] = None,
     figure_format: Annotated[
-        Literal["png", "svg"], typer.Option("--figure-format", help="Of the pictures.")
-    ] = "png",
+        _Format | None,
+        typer.Option("--figure-format", help="Of the pictures.", show_default=_FORMAT),
+    ] = None,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
@@ -85,16 +92,24 @@ def inspect(
     from farthing.cli.inspect.progress import InspectionProgress
     from farthing.cli.inspect.report import report
     from farthing.cli.inspect.tables import print_inspection
+    from farthing.cli.name_lists import split_names
     from farthing.cli.terminal import dim, write_json
+    from farthing.cli.unused_options import require_unset
     from farthing.evaluation.inspection.figures import check_drawing, draw
     from farthing.evaluation.inspection.inspect import Settings, inspect
     from farthing.evaluation.inspection.residuals import PROMPT
-    from farthing.evaluation.inspection.weight_errors import find_schemes
+    from farthing.evaluation.inspection.weight_errors import CHAPTER_SCHEMES, find_schemes
     from farthing.program.weights import explain_bus_errors
 
+    parts = _parts(only)
+    _require_used(parts, schemes, method, matrix, prompt)
+    if figures is None:
+        require_unset("--figure-format", figure_format, "is of pictures; name a folder: --figures")
+    method, figure_format = method or _METHOD, figure_format or _FORMAT
+    schemes = _SCHEMES if schemes is None else schemes
     settings = Settings(
-        parts=_parts(only),
-        schemes=_names(schemes),
+        parts=parts,
+        schemes=split_names("--schemes", schemes, "scheme", CHAPTER_SCHEMES),
         method=method,
         matrix=matrix,
         prompt=PROMPT if prompt is None else prompt,
@@ -120,22 +135,38 @@ def inspect(
         dim(f"{', '.join(file.name for file in drawn)}: in {figures}")
 
 
-def _names(text: str) -> tuple[str, ...]:
-    """The names in a list with commas."""
-    return tuple(name for part in text.split(",") if (name := part.strip()))
-
-
 def _parts(text: str) -> frozenset[Part]:
     """Raises :class:`InvalidParameterError` naming the parts there are."""
+    from farthing.cli.name_lists import split_names
     from farthing.errors import InvalidParameterError
     from farthing.evaluation.inspection.inspect import PARTS
 
-    names = _names(text)
+    names = split_names("--only", text, "part", PARTS)
     for name in names:
         if name not in PARTS:
             raise InvalidParameterError(
                 f"--only: no part is called {name!r}; there are {', '.join(PARTS)}"
             )
-    if not names:
-        raise InvalidParameterError(f"--only names no part; there are {', '.join(PARTS)}")
     return frozenset(part for part in PARTS if part in names)
+
+
+def _require_used(
+    parts: frozenset[Part],
+    schemes: str | None,
+    method: Method | None,
+    matrix: str | None,
+    prompt: str | None,
+) -> None:
+    """Refuses options of parts that are not asked for."""
+    from farthing.cli.unused_options import require_unset
+
+    used: tuple[tuple[str, str | None, tuple[Part, ...]], ...] = (
+        ("--schemes", schemes, ("errors", "anatomy")),
+        ("--method", method, ("errors", "anatomy")),
+        ("--matrix", matrix, ("anatomy",)),
+        ("--prompt", prompt, ("outliers", "levels")),
+    )
+    for option, value, needed in used:
+        if not parts & set(needed):
+            names = " and ".join(needed)
+            require_unset(option, value, f"is of {names}, which --only leaves out")
