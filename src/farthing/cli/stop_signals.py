@@ -21,13 +21,14 @@ class StoppedError(Exception):
 class TerminationRaised:
     """While entered, SIGTERM and SIGHUP are a :class:`StoppedError` where they come, as Ctrl-C is.
 
-    So ``finally`` blocks run. The second one acts as ever.
+    So ``finally`` blocks run. The second one acts as ever. A SIGHUP that is ignored (nohup) stays so.
     """
 
     def __enter__(self) -> TerminationRaised:
-        self._before = {
-            number: signal.signal(number, self._raise) for number in (signal.SIGTERM, signal.SIGHUP)
-        }
+        numbers = [signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        self._before = {number: signal.signal(number, self._raise) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
