@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from farthing.evaluation.agreement import path_agreement
+from farthing.evaluation.agreement import compare_agreement, path_agreement
+from farthing.evaluation.statistics import mcnemar
+from support.binomial_limits import most_in_binomial_limits
 
 PATHS, LENGTH = 60, 48
 PATH_OF = np.repeat(np.arange(PATHS, dtype=np.int32), LENGTH)
@@ -58,3 +60,41 @@ def test_a_single_path_has_wilsons_interval() -> None:
     found = path_agreement(same, np.zeros(40, np.int32))
     low, high = proportion_confint(30, 40, method="wilson")
     assert (found.share.low, found.share.high) == pytest.approx((low, high))
+
+
+def alike(rng: np.random.Generator) -> np.ndarray:
+    """Positions of two models that miss as many, but each more of some paths than of others."""
+    rates = rng.beta(2.0, 6.0, PATHS)
+    return np.asarray(rng.random(PATHS * LENGTH) >= np.repeat(rates, LENGTH))
+
+
+def test_models_that_differ_by_path_alone_are_not_told_apart() -> None:
+    """As single positions they would be, in half of 100 samples."""
+    rng, found, plain = np.random.default_rng(7), 0, 0
+    for _ in range(100):
+        pair = compare_agreement(alike(rng), alike(rng), PATH_OF)
+        assert pair.design_effect > 1
+        found += pair.found
+        plain += mcnemar(pair.only_first, pair.only_second) <= 0.05
+    assert found <= most_in_binomial_limits(100, 0.05)
+    assert plain > 30
+
+
+def test_positions_like_any_others_are_compared_by_mcnemars_test() -> None:
+    """Each path has as many for either: what they differ by is found."""
+    first = np.tile(np.arange(LENGTH) % 8 > 0, PATHS)
+    second = np.tile(np.arange(LENGTH) % 6 > 0, PATHS)
+    pair = compare_agreement(first, second, PATH_OF)
+    assert pair.design_effect == 1
+    assert (pair.only_first, pair.only_second) == (6 * PATHS, 4 * PATHS)
+    assert pair.p == mcnemar(6 * PATHS, 4 * PATHS)
+    assert pair.found
+
+
+def test_paths_that_differ_as_a_whole_count_as_one_position_each() -> None:
+    first = np.ones(PATHS * LENGTH, np.bool_)
+    for few, found in ((4, False), (30, True)):
+        pair = compare_agreement(first, np.repeat(np.arange(PATHS) >= few, LENGTH), PATH_OF)
+        assert pair.design_effect == pytest.approx(LENGTH * PATHS / (PATHS - 1))
+        assert pair.found is found
+        assert (pair.only_first, pair.only_second) == (few * LENGTH, 0)

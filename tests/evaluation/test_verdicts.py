@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
+from farthing.evaluation.discordance import Discordance
 from farthing.evaluation.statistics import Interval, equivalence, smallest_difference_seen, wilson
 from farthing.evaluation.verdicts import (
+    agreement_difference_verdict,
     agreement_verdict,
     battery_verdict,
     equivalence_verdict,
@@ -87,7 +90,21 @@ BATTERY = [
 
 @pytest.mark.parametrize(("counts", "said"), BATTERY)
 def test_batteries_are_compared_in_questions(counts: tuple[int, int, int], said: str) -> None:
-    assert battery_verdict(*counts) == said
+    assert battery_verdict(Discordance.of(*counts)) == said
+
+
+DIFFERENCE = [
+    ((12, 40, 8192), "worse: the reference's token at 28 fewer of 8,192 positions (0.34 %; p = "),
+    ((40, 12, 8192), "better: the reference's token at 28 more of 8,192 positions (0.34 %; p = "),
+    ((12, 40, 8192, 4.0), "no difference this test could see; it would have seen 0.50 % of the "),
+    ((0, 0, 5), "no difference that 5 positions could show"),
+    ((0, 1, 24, 6.0), "no difference that 24 positions could show"),
+]
+
+
+@pytest.mark.parametrize(("counts", "said"), DIFFERENCE)
+def test_agreements_are_compared_in_positions(counts: tuple[Any, ...], said: str) -> None:
+    assert agreement_difference_verdict(Discordance.of(*counts)).startswith(said)
 
 
 def test_what_the_battery_would_have_seen_is_a_whole_number_that_is_enough() -> None:
@@ -134,7 +151,7 @@ def test_shares_have_two_figures(share: float, said: str) -> None:
 def test_no_verdict_says_equal() -> None:
     """Nor the same: a test shows a difference, or how large one it could have missed."""
     verdicts = [perplexity_verdict(each) for each, _ in PERPLEXITY]
-    verdicts += [battery_verdict(*each) for each, _ in BATTERY]
+    verdicts += [battery_verdict(Discordance.of(*each)) for each, _ in BATTERY]
     verdicts += [equivalence_verdict(equivalence(*each, 0.01)) for each, _ in EQUIVALENCE]
     verdicts += [agreement_verdict(wilson(n, 144)) for n in (0, 100, 144)]
     for verdict in verdicts:

@@ -21,7 +21,8 @@ class StoppedError(Exception):
 class TerminationRaised:
     """While entered, SIGTERM and SIGHUP are a :class:`StoppedError` where they come, as Ctrl-C is.
 
-    So ``finally`` blocks run. The second one acts as ever. A SIGHUP that is ignored (nohup) stays so.
+    So ``finally`` blocks run. The second one acts as ever. SIGHUP stays ignored where it is
+    (nohup).
     """
 
     def __enter__(self) -> TerminationRaised:

@@ -1,4 +1,11 @@
-"""At how many positions of its paths a model says what the reference says."""
+"""At how many positions of a reference's paths models say what it says.
+
+Positions of a path have a text in common, so that they tell less than as many of other paths would.
+How many times fewer independent ones tell as much is their design effect: the variance of a mean
+when whole paths are drawn, by that of independent positions (Kish, "Survey Sampling", 1965,
+chapter 5). One below 1 is taken for chance and changes nothing; nor does one that cannot be
+estimated, of a single path or where all positions are alike.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from farthing.evaluation.discordance import Discordance
 from farthing.evaluation.statistics import Proportion, wilson
 
 
@@ -22,24 +30,28 @@ class Agreement:
 def path_agreement(same: NDArray[np.bool_], path_of: NDArray[np.int32]) -> Agreement:
     """Agreement at each position (positions,), of the paths ``path_of`` (positions,).
 
-    Positions of a path have a text in common, so that they tell less than as many of other paths
-    would. The interval is Wilson's for the positions divided by the design effect: the variance of
-    the share when whole paths are drawn, by that of independent positions (Kish, "Survey Sampling",
-    1965, chapter 5). An effect below 1 is taken for chance and changes nothing; nor does one that
-    cannot be estimated, of a single path or where all positions are alike.
+    The interval is Wilson's for the positions divided by their design effect.
     """
-    effect = max(1.0, _design_effect(same, path_of))
+    effect = _design_effect(same.astype(np.float64), path_of)
     return Agreement(wilson(int(same.sum()), len(same), effect), effect)
 
 
-def _design_effect(same: NDArray[np.bool_], path_of: NDArray[np.int32]) -> float:
-    total, share = len(same), float(same.mean())
+def compare_agreement(
+    first: NDArray[np.bool_], second: NDArray[np.bool_], path_of: NDArray[np.int32]
+) -> Discordance:
+    """Whose agreement, at each position (positions,) of the paths ``path_of``, is larger."""
+    effect = _design_effect(first.astype(np.float64) - second, path_of)
+    return Discordance.between(first, second, effect)
+
+
+def _design_effect(values: NDArray[np.float64], path_of: NDArray[np.int32]) -> float:
+    total, mean, variance = len(values), float(values.mean()), float(values.var())
     lengths = np.bincount(path_of)
-    lengths, counts = lengths[lengths > 0], np.bincount(path_of, same)[lengths > 0]
+    lengths, sums = lengths[lengths > 0], np.bincount(path_of, values)[lengths > 0]
     paths = len(lengths)
-    if paths < 2 or share in (0.0, 1.0):
+    if paths < 2 or variance == 0:
         return 1.0
     # Linearized variance of a ratio of sums over clusters (Cochran 1977, section 6.3).
-    residuals = counts - share * lengths
+    residuals = sums - mean * lengths
     between = paths / (paths - 1) * math.fsum(residuals**2) / total**2
-    return between / (share * (1 - share) / total)
+    return max(1.0, between / (variance / total))

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from farthing.evaluation.agreement import path_agreement
+from farthing.evaluation.agreement import compare_agreement, path_agreement
 from farthing.evaluation.answers import Answers
+from farthing.evaluation.discordance import Discordance
 from farthing.evaluation.evaluate import Evaluation
 from farthing.evaluation.measurement import Measurement
 from farthing.evaluation.statistics import (
@@ -17,8 +15,6 @@ from farthing.evaluation.statistics import (
     Interval,
     bootstrap_mean,
     equivalence,
-    mcnemar,
-    smallest_difference_seen,
 )
 from farthing.evaluation.verdicts import (
     agreement_difference_verdict,
@@ -27,17 +23,6 @@ from farthing.evaluation.verdicts import (
     equivalence_verdict,
     perplexity_verdict,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Discordance:
-    """Of ``total`` questions or positions, what one of two models alone gets right."""
-
-    only_first: int
-    only_second: int
-    total: int
-    p: float  # McNemar's, exact and two-sided
-    smallest_seen: float | None  # share by which they had to differ to be found in 80 % of samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +65,7 @@ def compare_all(found: Evaluation, margin: float) -> list[Pair]:
 
 def _compare(first: Measurement, second: Measurement, found: Evaluation, margin: float) -> Pair:
     log_ratio = bootstrap_mean(first.scores.nll - second.scores.nll)
-    next_token = discordance(first.scores.right, second.scores.right)
+    next_token = Discordance.between(first.scores.right, second.scores.right)
     equivalent = equivalence(
         next_token.only_first, next_token.only_second, next_token.total, margin
     )
@@ -106,19 +91,6 @@ def _compare(first: Measurement, second: Measurement, found: Evaluation, margin:
     )
 
 
-def discordance(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Discordance:
-    """What one of the two alone gets right, of the same questions."""
-    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
-    total = len(first)
-    return Discordance(
-        only_first,
-        only_second,
-        total,
-        mcnemar(only_first, only_second),
-        smallest_difference_seen(total, (only_first + only_second) / total),
-    )
-
-
 def _agreement(
     first: Measurement, second: Measurement, found: Evaluation
 ) -> tuple[Discordance | None, str | None]:
@@ -129,15 +101,15 @@ def _agreement(
     same = first.tokens == paths.said
     if second is found.reference:
         return None, agreement_verdict(path_agreement(same, paths.path_of).share)
-    pair = discordance(same, second.tokens == paths.said)
-    return pair, agreement_difference_verdict(pair.only_first, pair.only_second, pair.total)
+    pair = compare_agreement(same, second.tokens == paths.said, paths.path_of)
+    return pair, agreement_difference_verdict(pair)
 
 
 def _answers(first: Answers | None, second: Answers | None) -> Discordance | None:
     if first is None or second is None:
         return None
-    return discordance(first.right, second.right)
+    return Discordance.between(first.right, second.right)
 
 
 def _battery_in_words(pair: Discordance | None) -> str | None:
-    return None if pair is None else battery_verdict(pair.only_first, pair.only_second, pair.total)
+    return None if pair is None else battery_verdict(pair)

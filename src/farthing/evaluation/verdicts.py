@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
+from farthing.evaluation.discordance import Discordance
 from farthing.evaluation.statistics import (
     Equivalence,
     Interval,
     Proportion,
-    mcnemar,
-    smallest_difference_seen,
     smallest_mean_seen,
     smallest_rate_seen,
 )
@@ -51,34 +50,32 @@ def agreement_verdict(agreement: Proportion) -> str:
     return f"another token at {other:,} of {agreement.total:,} positions: {share}"
 
 
-def battery_verdict(only_model: int, only_reference: int, n: int) -> str:
-    """Of ``n`` questions, by those that one of the two alone answers right."""
-    p = mcnemar(only_model, only_reference)
-    changed = only_model + only_reference
-    if p > 0.05:
-        seen = smallest_difference_seen(n, changed / n)
+def battery_verdict(pair: Discordance) -> str:
+    """Of questions, by those that one of the two alone answers right."""
+    n, seen = pair.total, pair.smallest_seen
+    if not pair.found:
         if seen is None:
             return f"no difference that {n:,} questions could show"
         return _nothing_seen(f"{math.ceil(seen * n)} of {n:,} questions ({percent(seen)})")
-    net = only_model - only_reference
+    net = pair.only_first - pair.only_second
     return (
         f"{'better' if net > 0 else 'worse'}: {abs(net)} {'more' if net > 0 else 'fewer'} of "
-        f"{n:,} questions right ({percent(abs(net) / n)}; {_p(p)})"
+        f"{n:,} questions right ({percent(abs(net) / n)}; {_p(pair.p)})"
     )
 
 
-def agreement_difference_verdict(only_first: int, only_second: int, n: int) -> str:
-    """Of ``n`` positions, by those at which one of two models alone takes the reference's token."""
-    p = mcnemar(only_first, only_second)
-    if p > 0.05:
-        seen = smallest_difference_seen(n, (only_first + only_second) / n)
-        if seen is None:
+def agreement_difference_verdict(pair: Discordance) -> str:
+    """Of positions, by those at which one of two models alone takes the reference's token."""
+    n = pair.total
+    if not pair.found:
+        if pair.smallest_seen is None:
             return f"no difference that {n:,} positions could show"
-        return _nothing_seen(f"{percent(seen)} of the positions")
-    net = only_first - only_second
+        return _nothing_seen(f"{percent(pair.smallest_seen)} of the positions")
+    net = pair.only_first - pair.only_second
     return (
         f"{'better' if net > 0 else 'worse'}: the reference's token at {abs(net):,} "
-        f"{'more' if net > 0 else 'fewer'} of {n:,} positions ({percent(abs(net) / n)}; {_p(p)})"
+        f"{'more' if net > 0 else 'fewer'} of {n:,} positions ({percent(abs(net) / n)}; "
+        f"{_p(pair.p)})"
     )
 
 

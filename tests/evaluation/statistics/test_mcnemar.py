@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -22,6 +24,20 @@ def test_p_is_that_of_statsmodels_and_scipy(first: int, second: int) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-9)
     expected = statsmodels_mcnemar([[7, first], [second, 9]], exact=True).pvalue
     np.testing.assert_allclose(found, 1.0 if np.isnan(expected) else expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+@pytest.mark.parametrize("effect", [1.3, 2.0, 7.7])
+def test_a_design_effect_leaves_so_many_times_fewer(first: int, second: int, effect: float) -> None:
+    """Between the tests of the counts divided by it, rounded either way, and nearer to none."""
+    found = mcnemar(first, second, effect)
+    assert mcnemar(second, first, effect) == found
+    fewer, more = sorted((first, second))
+    if fewer < more:
+        assert found >= mcnemar(math.floor(fewer / effect), math.ceil(more / effect))
+        exact = stats.norm.sf((more - fewer) / math.sqrt((more + fewer) * effect)) * 2
+        assert found >= exact * 0.9
+    assert found >= mcnemar(first, second)
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.3])

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from farthing.evaluation.statistics.binomial import half_tail
 
 
-def mcnemar(only_first: int, only_second: int) -> float:
+def mcnemar(only_first: int, only_second: int, design_effect: float = 1.0) -> float:
     """Two-sided p of the questions that one of two models alone gets right (McNemar 1947).
 
     Exact: if the models were alike, either would be the right one with probability 1/2. Not
     mid-p, so that it is below 5 % in at most 5 % of such cases.
+
+    Of questions that are not independent the counts are divided by a ``design_effect`` (Rao and
+    Scott, "A simple method for the analysis of clustered binary data", 1992), 1 or more, and
+    rounded to what shows less.
     """
-    discordant = only_first + only_second
-    return min(1.0, 2 * half_tail(discordant, min(only_first, only_second)))
+    discordant = int((only_first + only_second) / design_effect)
+    rarer = min(math.ceil(min(only_first, only_second) / design_effect), discordant // 2)
+    return min(1.0, 2 * half_tail(discordant, rarer))
 
 
 def largest_minorities(n: int, alpha: float = 0.05) -> NDArray[np.int64]:
