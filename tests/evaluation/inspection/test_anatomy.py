@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -86,6 +87,26 @@ def test_few_weights_set_the_step_for_all(anatomy: Anatomy) -> None:
     assert steps["w4tensor"].median_step > 5 * steps["w4row"].median_step
     assert steps["w4tensor"].zeros > 0.9 * anatomy.weights > 3 * steps["w4row"].zeros
     assert steps["w4tensor"].used < 8 < steps["w4g64"].used_by_scale
+
+
+def test_the_largest_of_equal_weights_is_the_first(weights: NDArray[np.float32]) -> None:
+    """In a matrix of several chunks, with the other sign too."""
+    tall = np.tile(weights, (90, 1))
+    for place in ((5000, 7), (5000, 200), (6200, 0)):
+        tall[place] = 3.0
+    tall[6299, 299] = -3.0
+    assert tall.size > 1 << 20
+    found = dissect("m", tall, (), "absmax")
+    assert (found.max_at, found.max_abs) == ((5000, 7), 3.0)
+
+
+def test_a_matrix_is_not_copied() -> None:
+    values = np.random.default_rng(1).normal(0, 1, (12_000, 1024)).astype(np.float32)
+    tracemalloc.start()
+    dissect("m", values, find_schemes(["w4row"]), "absmax")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < values.nbytes, "a copy of all of it"
 
 
 def test_a_matrix_of_zeros_has_no_step() -> None:

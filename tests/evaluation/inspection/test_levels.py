@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import farthing.evaluation.inspection.levels as levels_module
 from farthing.evaluation.inspection.levels import int8_levels, set_aside
 
 PLANTED = (5, 17, 2, 30)
@@ -61,6 +64,31 @@ def test_without_the_largest_dimensions_the_rest_gets_the_levels(
     assert len(found.rest.per_dimension) == 36
     assert found.ratio == 1000 / found.rest.maximum > 200
     assert found.dimensions == PLANTED
+
+
+def test_a_few_dimensions_at_a_time_give_what_all_at_once_do(
+    stream: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = set_aside(stream, PLANTED)
+    for elements in (1, 19 * 7, 19 * 39):
+        monkeypatch.setattr(levels_module, "_ELEMENTS", elements)
+        pieces = set_aside(stream, PLANTED)
+        for one, other in ((whole.whole, pieces.whole), (whole.rest, pieces.rest)):
+            assert (one.maximum, one.scale, one.all_zero) == (
+                *(other.maximum, other.scale, other.all_zero),
+            )
+            np.testing.assert_array_equal(one.counts, other.counts)
+            np.testing.assert_array_equal(one.per_dimension, other.per_dimension)
+
+
+def test_a_long_text_takes_little_more_memory_than_its_values() -> None:
+    values = np.random.default_rng(1).normal(0, 1, (12_000, 1024)).astype(np.float32)
+    tracemalloc.start()
+    found = set_aside(values, (3, 4, 5, 6))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < values.nbytes, "copies of all of it"
+    assert found.rest.counts.sum() == 12_000 * 1020
 
 
 def test_zeros_have_no_scale() -> None:

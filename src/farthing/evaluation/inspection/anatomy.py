@@ -74,8 +74,7 @@ def dissect(
     mean_abs = sum(float(np.abs(chunk).sum(dtype=np.float64)) for chunk in chunks) / count
     variance = sum(float(np.square(chunk - np.float64(mean)).sum()) for chunk in chunks) / count
     std = float(np.sqrt(variance))
-    place = int(np.argmax(np.abs(values)))
-    row, column = divmod(place, values.shape[1])
+    row, column = _largest(chunks)
     maximum = abs(float(values[row, column]))
     edges = np.linspace(-maximum, maximum, BINS + 1)
     beyond, histogram = 0, np.zeros(BINS, np.int64)
@@ -93,6 +92,18 @@ def dissect(
         histogram,
         tuple(_steps(values, scheme, method) for scheme in schemes),
     )
+
+
+def _largest(chunks: ArrayChunks) -> tuple[int, int]:
+    """Row and column of the largest magnitude, the first of equal ones."""
+    largest, place, start = np.float32(-1), (0, 0), 0
+    for chunk in chunks:
+        magnitudes = np.abs(chunk)
+        row, column = divmod(int(np.argmax(magnitudes)), chunk.shape[1])
+        if magnitudes[row, column] > largest:
+            largest, place = magnitudes[row, column], (start + row, column)
+        start += len(chunk)
+    return place
 
 
 def _steps(values: NDArray[np.float32], scheme: Scheme, method: RoundingMethod) -> Steps:

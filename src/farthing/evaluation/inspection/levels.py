@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 BITS = 8
 LEVELS = 1 << BITS
 _QMAX = LEVELS // 2 - 1  # 127
+_ELEMENTS = 1 << 20  # that are worked on at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,24 +57,29 @@ class SetAside:
         return self.whole.scale / self.rest.scale if self.rest.scale else None
 
 
-def int8_levels(values: NDArray[np.float32]) -> Levels:
-    """Rounds ``values`` (n, d), finite, with one scale."""
-    exact = values.astype(np.float64)
-    maximum = float(np.abs(exact).max(initial=0.0))
+def int8_levels(values: NDArray[np.float32], dimensions: NDArray[np.intp] | None = None) -> Levels:
+    """Rounds ``values`` (n, d), finite, with one scale; only ``dimensions`` of them if given.
+
+    A few dimensions at a time, so that a long text takes little more memory than its values.
+    """
+    kept = np.arange(values.shape[1]) if dimensions is None else dimensions
+    step = max(1, _ELEMENTS // len(values))
+    blocks = [kept[start : start + step] for start in range(0, len(kept), step)]
+    maximum = max((float(np.abs(values[:, block]).max()) for block in blocks), default=0.0)
     scale = maximum / _QMAX
-    codes = np.zeros(values.shape, np.int64) if scale == 0 else np.rint(exact / scale)
-    codes = np.clip(codes, -_QMAX - 1, _QMAX).astype(np.int64)
-    ordered = np.sort(codes, axis=0)
-    return Levels(
-        maximum,
-        scale,
-        np.bincount(codes.reshape(-1) + LEVELS // 2, minlength=LEVELS),
-        np.count_nonzero(np.diff(ordered, axis=0), axis=0) + 1,
-        int(np.count_nonzero(~codes.any(axis=0))),
-    )
+    counts, per_dimension, all_zero = np.zeros(LEVELS, np.int64), np.ones(len(kept), np.int64), 0
+    for i, block in enumerate(blocks):
+        exact = values[:, block].astype(np.float64)
+        codes = np.rint(exact / scale) if scale else np.zeros(exact.shape)
+        codes = np.clip(codes, -_QMAX - 1, _QMAX).astype(np.int16)
+        counts += np.bincount(codes.reshape(-1) + LEVELS // 2, minlength=LEVELS)
+        changes = np.diff(np.sort(codes, axis=0), axis=0)
+        per_dimension[i * step : i * step + len(block)] += np.count_nonzero(changes, axis=0)
+        all_zero += int(np.count_nonzero(~codes.any(axis=0)))
+    return Levels(maximum, scale, counts, per_dimension, all_zero)
 
 
 def set_aside(values: NDArray[np.float32], dimensions: tuple[int, ...]) -> SetAside:
     """Levels of ``values`` (n, d), and of what is left without ``dimensions``, fewer than d."""
-    rest = np.delete(values, dimensions, axis=1)
-    return SetAside(int8_levels(values), dimensions, int8_levels(rest))
+    kept = np.delete(np.arange(values.shape[1]), dimensions)
+    return SetAside(int8_levels(values), dimensions, int8_levels(values, kept))
