@@ -15,6 +15,7 @@ from farthing.errors import FarthingError
 from farthing.evaluation.inspection import figures
 from farthing.evaluation.inspection.figures import check_drawing, draw
 from farthing.evaluation.inspection.inspect import Inspection, Settings, inspect
+from support.full_disk import files_of_at_most
 from support.tiny_models import make_tiny_model
 
 NAMES = ("errors", "anatomy", "outliers", "octaves", "levels")
@@ -42,7 +43,7 @@ def drawn(found: Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     save = Figure.savefig
 
     def keep(figure: Figure, path: Path, **options: Any) -> None:
-        saved[path.stem] = figure
+        saved[path.name.partition(".")[0]] = figure
         save(figure, path, **options)
 
     monkeypatch.setattr(Figure, "savefig", keep)
@@ -137,3 +138,15 @@ def test_any_name_of_a_model_can_stand_in_a_title(planted_model: Path, tmp_path:
     settings = Settings(frozenset({"outliers"}), prompt="A farthing.")
     found = inspect(path, settings, Unwatched())
     assert len(draw(found, tmp_path / "figures", "png")) == 2  # and a warning is an error here
+
+
+def test_a_picture_that_finds_no_room_is_named_and_leaves_what_was_there(
+    found: Inspection, tmp_path: Path
+) -> None:
+    before = tmp_path / "errors.svg"
+    before.write_text("of an earlier run")
+    with pytest.raises(OSError, match="File too large") as caught, files_of_at_most(10_000):
+        draw(found, tmp_path, "svg")
+    assert caught.value.filename == str(before)
+    assert before.read_text() == "of an earlier run"
+    assert list(tmp_path.iterdir()) == [before]

@@ -63,7 +63,7 @@ def check_drawing(option: str, folder: Path) -> None:
 def draw(inspection: Inspection, folder: Path, kind: FigureFormat) -> list[Path]:
     """Draws all that was found into files in ``folder``, which is made; returns their paths.
 
-    Raises ``OSError``.
+    A file is there whole or, if it was there before, as it was. Raises ``OSError`` naming it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
@@ -76,9 +76,7 @@ def draw(inspection: Inspection, folder: Path, kind: FigureFormat) -> list[Path]
             warnings.simplefilter("ignore")  # of letters that the font lacks, of errors of zero
             figure = Figure(figsize=size, layout="constrained")
             fill(figure)
-            path = folder / f"{name}.{kind}"
-            figure.savefig(path, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-            drawn.append(path)
+            drawn.append(_save(figure, folder / f"{name}.{kind}", kind))
 
     name = inspection.checkpoint.path.name.replace("$", r"\$")  # no formula
     if inspection.errors is not None:
@@ -97,6 +95,17 @@ def draw(inspection: Inspection, folder: Path, kind: FigureFormat) -> list[Path]
         levels = inspection.levels
         save("levels", (9, 5.6), lambda f: _draw_levels(f, levels, name))
     return drawn
+
+
+def _save(figure: Figure, path: Path, kind: FigureFormat) -> Path:
+    partial = path.with_name(f"{path.stem}.partial.{kind}")
+    try:
+        figure.savefig(partial, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+        return partial.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 Panels = dict[str, dict[int, list[str]]]
