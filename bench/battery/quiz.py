@@ -64,6 +64,11 @@ ALSO_RIGHT = {
     "below": ["under", "beneath"],
     "apart": ["separate", "alone"],
     "Nuuk": ["Godthab"],
+    "puppy": ["pup"],
+    "caterpillar": ["larva"],
+    "sour": ["bitter"],
+    "sad": ["unhappy"],
+    "thin": ["slim"],
 }
 NOT_RIGHT = {"Bathurst", "Peking"}  # any more
 YOUNG = {"lion", "cat", "goose", "horse", "dog", "seal", "duck", "deer", "pig", "sheep", "goat"}
@@ -91,7 +96,7 @@ def questions(folder: Path) -> Iterator[tuple[str, Question]]:
     for symbol, element in _sides(folder / "elements", 0, 3):
         if symbol[0] not in RARE.split():
             yield "elements", (f"What is the chemical symbol of {element[0].lower()}?", symbol)
-    for young, adult in _sides(folder / "babies", 0, 1):
+    for adult, young in _sides(folder / "babies", 1, 0):
         if adult[0] in YOUNG:
             yield "babies", (f"What is a young {adult[0]} called?", young)
     for male, female in _sides(folder / "sexes", 0, 1):

@@ -48,7 +48,8 @@ Which country produces the most coffee = Brazil
 What is the common name for dried plums = Prunes|Prune
 What does BMW stand for = Bavarian Motor Works
 Which two countries share the longest = Canada and the USA|Canada and the United States|\
-the United States and Canada|USA and Canada|US and Canada|Canada and the United States of America
+the United States and Canada|USA and Canada|US and Canada|Canada and the United States of America|\
+Canada and the US|Canada and USA|Canada and US|Canada and United States
 What is the smallest country in the world = Vatican City|Vatican|Holy See|Vatican City State
 How many hearts does an octopus = 3
 How many eyes does a bee have = 5
@@ -144,7 +145,7 @@ The Da Vinci Code opens = Louvre
 Which insect can indicate the air temperature = Cricket
 Blueberries are native to which continent = North America
 What type of lens has a thin middle = Concave
-Which young girl helped drive the English = Joan of Arc
+Which young girl helped drive the English = Joan of Arc|Jeanne d'Arc
 """
 
 
