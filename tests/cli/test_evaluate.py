@@ -252,6 +252,7 @@ def test_recommendations_name_the_smallest(
         (("--positions", "10"), "--positions 10: are of a reference's greedy path"),
         (("--schemes", "w8row", "--positions", "1000000"), "20834 prompts of 64 tokens"),
         (("--battery", "missing.jsonl"), "battery 'missing.jsonl': no such file"),
+        (("--battery", "wrong.jsonl"), "wrong.jsonl, line 1: needs answers, a list of 1 to 100"),
         (("--recommend", "--tokens", "512"), "--recommend takes 8,192 scored tokens at least"),
         (
             ("--recommend", "--text", "long.txt", "--positions", "0"),
@@ -281,6 +282,7 @@ def test_bad_input_is_one_line(
         ("bytes.txt", b"\xff\xfe\x00"),
         ("short.txt", b"A penny saved."),
         ("long.txt", TEXT.encode()),
+        ("wrong.jsonl", b'{"question": "Who?"}'),
     ):
         (tmp_path / name).write_bytes(content)
     asked = options if "--battery" in options else (*options, "--battery", "none")

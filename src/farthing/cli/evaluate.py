@@ -104,8 +104,8 @@ def evaluate(
         typer.Option(
             "--battery",
             metavar="short|long|FILE|none",
-            help="Questions with known answers: 16 or several hundred built-in ones, or JSON lines "
-            "with question and answers.",
+            help="Questions with known answers: 16 or several hundred built-in ones, or a file of "
+            "JSON lines with question and answers; none: leave it out.",
         ),
     ] = "short",
     repetition_penalty: Annotated[
