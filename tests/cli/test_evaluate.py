@@ -67,6 +67,7 @@ def test_schemes_for_programs(
     assert [model["name"] for model in report["models"]] == ["reference", "w8row", "w4row"]
     assert [model["scheme"] for model in report["models"]] == [None, "w8row", "w4row"]
     assert report["settings"]["kv_cache_dtype"] == "fp16"
+    assert report["method"] == "weighted"
     assert report["tokens"]["scored"] == 10 * 15
     assert (report["positions"], report["paths"]) == (60, 2)
     reference, row8, row4 = report["models"]
@@ -140,6 +141,7 @@ def test_the_kv_type_reaches_the_model(farthing: CommandLine, tiny_model: str, t
         json.loads(farthing("evaluate", tiny_model, *options, "--kv-cache-dtype", kv_type).stdout)
         for kv_type in ("fp32", "fp16")
     ]
+    assert [each["method"] for each in facts] == [None, None], "nothing was rounded"
     exact, rounded = (each["models"][1]["text"]["kl"]["maximum"] for each in facts)
     assert exact == 0 < rounded
 

@@ -163,7 +163,7 @@ def evaluate(
     from farthing.cli.evaluate_report import print_report, write_report
     from farthing.cli.name_lists import split_names
     from farthing.cli.stop_signals import StoppedError, TerminationRaised
-    from farthing.cli.unused_options import require_unset
+    from farthing.cli.unused_options import chooses_scales, require_unset
     from farthing.evaluation.candidates import LADDER
     from farthing.evaluation.default_window import default_window
     from farthing.evaluation.evaluate import evaluate
@@ -175,7 +175,11 @@ def evaluate(
         names = split_names("--schemes", schemes, "scheme", ("keep", *LADDER))
     if against is None and not names:
         _require_no_comparison(positions, margin)
-    _require_used(names, method, max_loss, recommend=recommend)
+    rounds = chooses_scales(names)
+    if not rounds:
+        require_unset("--method", method, "no weight is rounded; name schemes with --schemes")
+    if not recommend:
+        require_unset("--max-loss", max_loss, "is what --recommend puts up with; give both")
     if battery == "none" and repetition_penalty != 1:
         require_unset(
             "--repetition-penalty",
@@ -227,7 +231,7 @@ def evaluate(
         model=model,
         text=content.name,
         battery=None if questions is None else questions.name,
-        method=method,
+        method=method if rounds else None,
         settings=settings,
         margin=margin,
         max_loss=max_loss if recommend else None,
@@ -245,18 +249,6 @@ def _require_no_comparison(positions: int | None, margin: float | None) -> None:
     remedy = "name one with --against, or --schemes"
     require_unset("--positions", positions or None, f"are of a reference's greedy path; {remedy}")
     require_unset("--margin", margin, f"is of a difference from a reference; {remedy}")
-
-
-def _require_used(
-    schemes: Sequence[str], method: Method | None, max_loss: float | None, *, recommend: bool
-) -> None:
-    """Refuses what nothing that is measured makes use of."""
-    from farthing.cli.unused_options import chooses_scales, require_unset
-
-    if not chooses_scales(schemes):
-        require_unset("--method", method, "no weight is rounded; name schemes with --schemes")
-    if not recommend:
-        require_unset("--max-loss", max_loss, "is what --recommend puts up with; give both")
 
 
 def _settings(

@@ -15,13 +15,16 @@ from farthing.quantization.rounding import RoundingMethod
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``reference_is`` describes the reference, the first of ``models`` if there is one."""
+    """``reference_is`` describes the reference, the first of ``models`` if there is one.
+
+    ``method`` is None where no weight was rounded to codes.
+    """
 
     model: str
     reference_is: str | None
     text: str
     battery: str | None
-    method: RoundingMethod
+    method: RoundingMethod | None
     settings: Settings
     margin: float
     tokens: TokenCounts
@@ -40,7 +43,7 @@ class Report:
         model: str,
         text: str,
         battery: str | None,
-        method: RoundingMethod,
+        method: RoundingMethod | None,
         settings: Settings,
         margin: float,
         max_loss: float | None,
