@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from decimal import Decimal
 
 _UNITS = """
     zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
@@ -55,9 +54,13 @@ def words(text: str) -> list[Word]:
     return _numbers_joined(_initials_joined(found))
 
 
-def _in_digits(digits: str, before: str) -> Word:
-    number = Decimal(digits.replace(",", ""))
-    return Word(f"{number.normalize() + 0:f}", before, True)
+def _in_digits(number: str, before: str) -> Word:
+    """Without commas and zeros that mean nothing; of any length, in any script's digits."""
+    plain = "".join(c if c in "-." else str(unicodedata.decimal(c)) for c in number if c != ",")
+    whole, _, fraction = plain.removeprefix("-").partition(".")
+    whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
+    value = f"{whole}.{fraction}" if fraction else whole
+    return Word(f"-{value}" if plain[0] == "-" and value != "0" else value, before, True)
 
 
 def _word(spelled: str, before: str) -> Word:
