@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from farthing.evaluation.comparison import Pair
@@ -16,7 +16,16 @@ def write_report(report: Report) -> None:
     from farthing.bench.records import machine_facts, software_facts
     from farthing.cli.terminal import write_json
 
-    write_json({**asdict(report), "machine": machine_facts(), "software": software_facts()})
+    write_json({**_plain(report), "machine": machine_facts(), "software": software_facts()})
+
+
+def _plain(value: Any) -> Any:
+    """As ``dataclasses.asdict``, with what properties say: every figure that people are told."""
+    if is_dataclass(value):
+        names = [field.name for field in fields(value)]
+        names += [name for name, kind in vars(type(value)).items() if isinstance(kind, property)]
+        return {name: _plain(getattr(value, name)) for name in names}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def print_report(report: Report) -> None:

@@ -1,7 +1,8 @@
 """What a comparison could have seen.
 
-Everywhere: the smallest true difference that a test at the 5 % level, two-sided, finds in 80 % of
-such samples. "No difference" means little without it.
+Everywhere: the smallest true difference that is found in 80 % of such samples, by a test at the 5 %
+level, two-sided; a rate of which none is expected, by one event. "No difference" means little
+without it.
 """
 
 from __future__ import annotations
