@@ -80,17 +80,22 @@ def test_schemes_for_programs(
     assert 8 < row8["size"]["bits_per_weight"] < 8.25
     assert row4["size"]["files"] < row8["size"]["files"]
     for model in report["models"]:
-        assert model["battery"]["right"]["total"] == 16
+        right = model["battery"]["right"]
+        assert right["total"] == 16
+        assert right["value"] == right["count"] / 16
         assert model["battery"]["right_with_penalty"]["total"] == 16
         assert len(model["battery"]["answers"]) == 16
         speed = model["speed"]
         assert speed["alone"]["batch"] == 1
         assert speed["alone"]["least"] <= speed["alone"]["seconds"] <= speed["alone"]["most"]
         assert speed["knee"] in speed["steps"]
+        for step in speed["steps"]:
+            assert step["tokens_per_second"] == step["batch"] / step["seconds"]
     pairs = [(pair["first"], pair["second"]) for pair in report["pairs"]]
     assert pairs == [("w8row", "reference"), ("w4row", "reference"), ("w8row", "w4row")]
     for pair in report["pairs"]:
         assert all(pair["verdicts"].values())
+        assert pair["battery"]["found"] is (pair["battery"]["p"] <= 0.05)
     assert report["pairs"][2]["verdicts"]["agreement"].startswith("better: ")
     assert report["recommendation"] is None
     assert report["machine"]["isa"]
@@ -306,6 +311,38 @@ def test_a_packed_model_cannot_be_packed_again(
     result = farthing("evaluate", str(packed), "--schemes", "w8row", *QUICK)
     assert result.returncode == 2
     assert "is packed already" in result.stderr.splitlines()[-1]
+
+
+CUT = """
+import os, sys
+import farthing.evaluation.measurement as measurement
+score = measurement.score
+def cut(*arguments):
+    os.truncate("packed/model.safetensors", 4096)
+    return score(*arguments)
+measurement.score = cut
+from farthing.cli.main import main
+main()
+"""
+
+
+def test_a_file_cut_while_it_is_measured_is_named(
+    farthing: CommandLine,
+    environment: dict[str, str],
+    tiny_model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert farthing("quantize", tiny_model, "-o", "packed").returncode == 0
+    command = [*COMMAND[:3], "-c", CUT, "evaluate", "packed", "--against", tiny_model, *QUICK]
+    command += ["--positions", "0"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == -signal.SIGBUS, result.stderr
+    assert result.stderr.splitlines()[-1] == (
+        f"farthing: error: packed or {tiny_model}: a file of the model became shorter while it was "
+        "in use; make it anew"
+    )
 
 
 def test_models_of_other_vocabularies_are_named(

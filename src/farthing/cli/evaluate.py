@@ -169,6 +169,7 @@ def evaluate(
     from farthing.evaluation.evaluate import evaluate
     from farthing.evaluation.report import Report
     from farthing.evaluation.settings import WINDOW
+    from farthing.program.weights import explain_bus_errors
 
     names: Sequence[str] = LADDER if recommend else ()
     if schemes is not None:
@@ -205,6 +206,8 @@ def evaluate(
     content = _text(text)
     path = fetch(model)
     reference = None if against is None else fetch(against)
+    used = path if reference is None else f"{path} or {reference}"
+    explain_bus_errors(used, may_copy=False)
     progress = EvaluationProgress()
     if context is None:
         models = [path] if reference is None else [path, reference]

@@ -325,13 +325,16 @@ def _levels(source: PackedSource) -> NDArray[np.int8] | None:
     return None if source.codebook is None else np.array(source.codebook, np.int8)
 
 
-def explain_bus_errors(model: str | PathLike[str]) -> None:
+def explain_bus_errors(model: str | PathLike[str], *, may_copy: bool = True) -> None:
     """Has stderr told why, when a mapped file of ``model`` that was cut ends the process.
 
     For programs, not for libraries: it is the whole process that has a signal's handler. Does
-    nothing where SIGBUS is handled already.
+    nothing where SIGBUS is handled already. ``may_copy`` is whether the program has --weights.
     """
+    remedy = "make it anew"
+    if may_copy:
+        remedy += ", and use --weights copy where files may change"
     _native.explain_bus_errors(
         f"farthing: error: {fspath(model)}: a file of the model became shorter while it was in "
-        "use; make it anew, and use --weights copy where files may change\n"
+        f"use; {remedy}\n"
     )

@@ -120,7 +120,7 @@ def inspect(
         check_drawing("--figures", figures)
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
     path = fetch(model)
-    explain_bus_errors(path)
+    explain_bus_errors(path, may_copy=False)
     progress = InspectionProgress(path.name)
     try:
         found = inspect(path, settings, progress)
