@@ -162,6 +162,12 @@ def test_the_default_window_is_no_longer_than_the_context(
     assert found.stderr.splitlines()[0] == told
     assert " 8 of " in found.stdout, "2,048 tokens"
     assert "windows of 256 tokens" in found.stdout
+    one = farthing("evaluate", tiny_model, "--tokens", "300", *options)
+    assert one.returncode == 0, one.stderr
+    assert " 1 of " in one.stdout, "300 tokens are more than a window has here"
+    few = farthing("evaluate", tiny_model, "--tokens", "255", *options)
+    assert few.returncode == 2
+    assert "--tokens 255 is less than a window of 256 tokens" in few.stderr
     refused = farthing("evaluate", tiny_model, "--context", "512", *options)
     assert refused.returncode == 2
     (line,) = refused.stderr.splitlines()

@@ -168,7 +168,6 @@ def evaluate(
     from farthing.evaluation.default_window import default_window
     from farthing.evaluation.evaluate import evaluate
     from farthing.evaluation.report import Report
-    from farthing.evaluation.settings import WINDOW
     from farthing.program.weights import explain_bus_errors
 
     names: Sequence[str] = LADDER if recommend else ()
@@ -200,7 +199,7 @@ def evaluate(
         threads=threads,
         kv_cache_dtype=kv_cache_dtype,
     )
-    settings = asked(context=context or WINDOW)
+    settings = None if context is None else asked(context=context)
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
     questions = _battery(battery)
     content = _text(text)
@@ -209,7 +208,7 @@ def evaluate(
     used = path if reference is None else f"{path} or {reference}"
     explain_bus_errors(used, may_copy=False)
     progress = EvaluationProgress()
-    if context is None:
+    if settings is None:  # only the models know how long windows can be
         models = [path] if reference is None else [path, reference]
         settings = asked(context=default_window(models, progress.note))
     try:

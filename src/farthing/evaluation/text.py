@@ -38,10 +38,10 @@ def read_text(path: Path) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidParameterError(
-            f"{path}: not UTF-8 text: byte {error.start} cannot be decoded"
+            f"{path}: not UTF-8 text: byte {error.start} cannot be decoded; save it as UTF-8"
         ) from None
     if not text.strip():
-        raise InvalidParameterError(f"{path}: the text is empty")
+        raise InvalidParameterError(f"{path}: the text is empty; give another")
     return text
 
 

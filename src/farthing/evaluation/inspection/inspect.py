@@ -192,5 +192,6 @@ def _check_memory(
     if needed > available:
         raise InsufficientMemoryError(
             f"{checkpoint.path}: rounding {largest.name}, its largest matrix, takes "
-            f"{needed >> 20:,} MiB, {available >> 20:,} MiB are available"
+            f"{needed >> 20:,} MiB, {available >> 20:,} MiB are available; "
+            "--only outliers,levels looks at no matrix"
         )
