@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,26 @@ _TEST_MODELS = os.environ.get(
     "FARTHING_TEST_MODELS", str(Path("~/.cache/farthing-test-models").expanduser())
 )
 os.environ.setdefault("FARTHING_MODEL_PATH", _TEST_MODELS)
+
+
+def pytest_configure() -> None:
+    """Gives Ctrl-C back to the programs that tests start: jobs in the background ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What ``-n auto`` means: a process a core, and no more than memory has room for."""
+    return min(4, len(os.sched_getaffinity(0)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files stay whole: what a module's fixtures start is started once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ class PtyProcess:
         command: Sequence[str],
         env: Mapping[str, str],
         *,
-        columns: int = 100,
+        columns: int = 120,
         timeout: float = 60.0,
     ) -> None:
         self._timeout = timeout
@@ -40,7 +40,13 @@ class PtyProcess:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self._process = subprocess.Popen(
-            command, stdin=side, stdout=side, stderr=side, env=env, preexec_fn=take_terminal
+            command,
+            stdin=side,
+            stdout=side,
+            stderr=side,
+            # Without what another terminal has said of itself.
+            env={name: value for name, value in env.items() if name not in {"COLUMNS", "LINES"}},
+            preexec_fn=take_terminal,
         )
         os.close(side)
 
