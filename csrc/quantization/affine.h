@@ -209,7 +209,7 @@ class LineSearch {
         const Pair pair{
             farthing::to_half(static_cast<float>(lines.scales.v[lane])),
             farthing::to_half(static_cast<float>(lows_[lane] + lines.minimums.v[lane]))};
-        going[lane] = pair.scale != 0 && pair.fits() &&
+        going[lane] = (pair.scale & 0x7fff) != 0 && pair.fits() &&
                       (turn == 0 || !(pair == pairs_[lane]));  // whose error is known
         if (!going[lane]) continue;
         tried[lane] = pair;

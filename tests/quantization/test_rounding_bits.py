@@ -137,6 +137,31 @@ def test_any_group_has_the_bits_of_plain_loops(
         assert_same(native(array, 16, method, *kind, isa), expected)
 
 
+FLAT = [
+    (2, -49, 10 * 2.0**-22, [4, 4, 3, 4, 1]),
+    (3, -44, 10 * 2.0**-22, [4, 7, 1]),
+    (4, -46, 10 * 2.0**-23, [1, 6, 0, 7, 2]),
+    (5, -47, 10 * 2.0**-22, [3, 6, 4, 1, 5, 0]),
+    (6, -41, 10 * 2.0**-21, [7, 7, 1, 1, 1]),
+    (7, -38, 10 * 2.0**-18, [4, 6, 0, 1, 7, 4, 4, 0, 6]),
+    (8, -41, 10 * 2.0**-19, [7, 2, 7]),
+]
+"""Bits, and weights of which the first two, 2^n, count for nothing and the others lie some units in
+the last place above one of them: so flat that rounding errors decide where a line goes."""
+
+
+@pytest.mark.parametrize(("bits", "power", "large", "places"), FLAT)
+def test_a_scale_that_rounds_to_minus_zero_is_none(
+    bits: int, power: int, large: float, places: list[int]
+) -> None:
+    near = (np.float32(large).view(np.uint32) + np.array(places, np.uint32)).view(np.float32)
+    values = np.concatenate([np.full(2, 2.0**power, np.float32), near])[None]
+    expected = plain(values, 16, "weighted", "affine", bits)
+    assert expected[1].item() not in (0, 0x8000)
+    for isa in ISAS:
+        assert_same(native(values, 16, "weighted", "affine", bits, isa), expected)
+
+
 def test_the_comparison_can_fail() -> None:
     values = weights(3, 1, 32)
     searched, scales, _ = native(values, 32, "mse", "symmetric", 4)
