@@ -130,6 +130,13 @@ def test_floats_do_no_harm_and_fewer_bits_do_more(tiny: Bench) -> None:
         assert harm.of("w5g64") < harm.of(PROBE) == harm.probed
 
 
+def test_harm_goes_by_the_ratio_of_errors_and_by_errors_where_the_probe_leaves_none() -> None:
+    harm = Harm(0.3, {PROBE: 4.0, "w4row": 12.0, "f16": 0.0, "w8g64": float("inf")})
+    assert [harm.of(s) for s in harm.errors] == [0.3, pytest.approx(0.9), 0.0, float("inf")]
+    exact = Harm(0.0, {PROBE: 0.0, "w4row": 12.0, "w5g64": 3.0, "f16": 0.0})
+    assert exact.of("w4row") > exact.of("w5g64") > exact.of("f16") == exact.of(PROBE) == 0
+
+
 @pytest.mark.parametrize("tiny", TIED, indirect=True)
 def test_a_table_that_is_the_output_matrix_too_is_judged_as_that(tiny: Bench) -> None:
     """By its outputs, to which int8 activations add an error that no row of it has."""

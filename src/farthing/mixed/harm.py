@@ -37,7 +37,11 @@ class Harm:
     errors: Mapping[str, float]  # squared, of what the unit gives out; PROBE is among the schemes
 
     def of(self, scheme: str) -> float:
-        """The divergence that the unit alone causes in ``scheme``; infinite if it has no place."""
+        """The divergence that the unit alone causes in ``scheme``; infinite if it has no place.
+
+        Where PROBE leaves no error, there is nothing to tell by how much others harm: their errors
+        stand for it, which at least are in order.
+        """
         error, measured = self.errors[scheme], self.errors[PROBE]
         return self.probed * (error / measured) if measured else error
 
