@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from farthing.mixed.harm import PROBE, Harm
 from farthing.mixed.journal import Journal
+from support.full_disk import files_of_at_most
 
 SETTINGS = {"text": "abc", "windows": [1, 2]}
 ONE, TWO = Harm(0.1, {PROBE: 1 / 3, "w8g64": 1e-9}), Harm(2e-17, {PROBE: 0.5, "f16": float("inf")})
@@ -55,3 +58,12 @@ def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path) -> None:
     again = Journal(tmp_path, SETTINGS)
     assert again.harms == {"a": ONE}
     assert again.divergences == {}
+
+
+def test_a_file_that_takes_no_more_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File too large") as new, files_of_at_most(1):
+        Journal(tmp_path, SETTINGS)
+    journal = Journal(tmp_path, SETTINGS)
+    with pytest.raises(OSError, match="File too large") as grown, files_of_at_most(100):
+        journal.add_harm("a", ONE)
+    assert new.value.filename == grown.value.filename == str(journal.path)

@@ -16,6 +16,7 @@ from farthing.errors import (
     UnsupportedOperationError,
 )
 from farthing.packing import PackOptions, quantize_model
+from farthing.packing.folder import check_target
 from farthing.packing.quantize import PackProgress
 from support.packing import pack
 from support.packing_runs import OPTIONS, Stopped, files, names, partial_of, stop_after
@@ -146,6 +147,28 @@ def test_a_folder_that_is_in_the_way_is_left_alone(source: Path, tmp_path: Path)
         with pytest.raises(FarthingError, match="is in the way, and no unfinished model"):
             pack(source, tmp_path / "packed")
         assert files(partial) == before
+
+
+def test_a_place_where_no_model_can_grow_is_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "packed"
+    partial_of(target).write_text("mine")
+    with pytest.raises(FarthingError, match="in the way, and not a folder"):
+        check_target(target, [], force=False)
+    partial_of(target).unlink()
+    partial_of(target).mkdir()
+    (partial_of(target) / "notes.txt").write_text("mine")
+    with pytest.raises(FarthingError, match="in the way, and no unfinished model"):
+        check_target(target, [], force=False)
+    assert (partial_of(target) / "notes.txt").read_text() == "mine"
+    most = os.pathconf(tmp_path, "PC_NAME_MAX") - len(".partial")
+    check_target(tmp_path / ("w" * most), [], force=False)
+    with pytest.raises(InvalidParameterError, match="its name is 2 bytes too long"):
+        check_target(tmp_path / ("w" * (most + 2)), [], force=False)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write
+    with pytest.raises(InvalidParameterError, match="may not be written to; choose another --out"):
+        check_target(tmp_path / "other", [], force=False)
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 40])

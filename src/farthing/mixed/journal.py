@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from farthing.mixed.harm import PROBE, Harm
 
@@ -14,7 +15,8 @@ class Journal:
     """A file of lines: what was measured, under which settings, then a figure each.
 
     ``settings`` are all that the figures depend on; they give the file its name in ``folder``. A
-    line that was cut short, or is none of ours, is passed over.
+    line that was cut short, or is none of ours, is passed over. Raises ``OSError`` naming the file
+    where it cannot be read or written.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, object]) -> None:
@@ -29,7 +31,7 @@ class Journal:
             text = ""
         first, _, rest = text.partition("\n")
         if first != head:
-            self.path.write_text(head + "\n")
+            self._write(head + "\n", "w")
             return
         for line in rest.splitlines():
             self._read(line)
@@ -62,9 +64,12 @@ class Journal:
         except (ValueError, TypeError, RecursionError):
             return
 
-    def _write(self, text: str) -> None:
-        with self.path.open("a") as file:
-            file.write(text)
+    def _write(self, text: str, mode: Literal["a", "w"] = "a") -> None:
+        try:
+            with self.path.open(mode) as file:
+                file.write(text)
+        except OSError as error:  # that of a write does not name the file
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
 
 def _digest(schemes: Mapping[str, str]) -> str:

@@ -172,7 +172,7 @@ def partial_folder(
             check_target(target, [], force=force)
         known = folder / "settings.json"
         if not known.is_file() or known.read_bytes() != wanted:
-            _clear(folder, known)
+            _clear(folder)
             known.write_bytes(wanted)
         partial = PartialFolder(target, folder, shards, force=force)
         partial.resume()
@@ -193,7 +193,8 @@ def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:
     """Raises :class:`InvalidParameterError` unless a packed model may be put at ``target``.
 
     Nothing is written over the source, or over what stands there; with ``force`` a packed
-    directory or an empty one may be replaced.
+    directory or an empty one may be replaced. Raises :class:`FarthingError` if something stands
+    where the model is to grow.
     """
     for place in (target, partial_of(target)):
         whole = place.resolve()
@@ -204,6 +205,7 @@ def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:
                 )
     if not target.parent.is_dir():
         raise InvalidParameterError(f"{target.parent}: no such folder to write {target.name} to")
+    _require_place_to_grow(target)
     if not os.path.lexists(target):
         return
     if target.is_symlink() or not target.is_dir():
@@ -222,12 +224,30 @@ def check_target(target: Path, sources: Sequence[Path], *, force: bool) -> None:
         )
 
 
-def _clear(folder: Path, settings: Path) -> None:
-    """Empties the folder of a run with other settings; refuses one that is not ours."""
-    entries = list(folder.iterdir())
-    if entries and not _is_ours(settings):
+def _require_place_to_grow(target: Path) -> None:
+    folder = partial_of(target)
+    most, takes = os.pathconf(target.parent, "PC_NAME_MAX"), len(os.fsencode(folder.name))
+    if takes > most:
+        raise InvalidParameterError(
+            f"{target}: its name is {takes - most} bytes too long; choose a shorter --out"
+        )
+    if os.path.lexists(folder):
+        _require_ours(folder)
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InvalidParameterError(f"{target.parent}: may not be written to; choose another --out")
+
+
+def _require_ours(folder: Path) -> None:
+    if not folder.is_dir():
+        raise FarthingError(f"{folder}: is in the way, and not a folder; move it elsewhere")
+    if any(folder.iterdir()) and not _is_ours(folder / "settings.json"):
         raise FarthingError(f"{folder}: is in the way, and no unfinished model; move it elsewhere")
-    for entry in entries:
+
+
+def _clear(folder: Path) -> None:
+    """Empties the folder of a run with other settings; refuses one that is not ours."""
+    _require_ours(folder)
+    for entry in list(folder.iterdir()):
         if entry.is_dir():
             shutil.rmtree(entry)
         else:
