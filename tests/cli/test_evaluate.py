@@ -45,6 +45,7 @@ def short_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_model(config, tmp_path_factory.mktemp("tiny") / "short"))
 
 
+RIGHT = ("right", "right_with_penalty")
 QUICK = ("--context", "32", "--battery", "none", "--no-speed")
 
 
@@ -123,6 +124,28 @@ def test_a_reference_for_people(
     for name in ("Perplexity", "Next token", "Agreement"):
         assert f"  {name} " in result.stdout.split("against the reference")[1]
     assert "Battery" not in result.stdout
+
+
+def test_every_share_and_mean_is_shown_with_its_interval(
+    farthing: CommandLine, long_model: str
+) -> None:
+    options = ("--context", "32", "--tokens", "320", "--positions", "8", "--no-speed")
+    options += ("--schemes", "w4row", "--repetition-penalty", "1.1")
+    shown, plain = (farthing("evaluate", long_model, *options, *more) for more in ((), ("--json",)))
+    assert shown.returncode == plain.returncode == 0, shown.stderr + plain.stderr
+    words = " ".join(shown.stdout.split())
+    for title in ("Perpl.", "Next token", "KL", "Top", "Battery", "at 1.1"):
+        assert f"{title}, 95 %" in words
+    for model in json.loads(plain.stdout)["models"]:
+        text, battery = model["text"], model["battery"]
+        low, high = (text["perplexity"][end] for end in ("low", "high"))
+        assert f"{low:.4g} to {high:.4g}" in words
+        for share in (text["right"], text["same_top"], *(battery[key] for key in RIGHT)):
+            if share is not None:
+                assert f"{share['low'] * 100:.1f}-{share['high'] * 100:.1f} %" in words
+        if text["kl"] is not None:
+            mean = text["kl"]["mean"]
+            assert f"{mean['low']:.4f} to {mean['high']:.4f}" in words
 
 
 def test_without_a_reference_there_are_no_comparisons(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -61,23 +62,48 @@ def _text_more_closely() -> list[Column]:
     ]
 
 
+def _intervals_of_text() -> list[Column]:
+    return [
+        Column("Perpl., 95 %", lambda m: _ends(m.text.perplexity, figure)),
+        Column("Next token, 95 %", lambda m: _percent_ends(m.text.right)),
+        Column("KL, 95 %", lambda m: _of(m.text.kl, lambda kl: _ends(kl.mean, "{:.4f}".format))),
+        Column("Top, 95 %", lambda m: _of(m.text.same_top, _percent_ends)),
+    ]
+
+
+def _intervals_of_answers(report: Report) -> list[Column]:
+    penalty = f"{report.settings.repetition_penalty:g}"
+    return [
+        Column("Battery, 95 %", lambda m: _of(m.battery, lambda b: _percent_ends(b.right))),
+        Column(
+            f"at {penalty}, 95 %",
+            lambda m: _of(m.battery, lambda b: _of(b.right_with_penalty, _percent_ends)),
+        ),
+    ]
+
+
 def _of(value: T | None, text: Callable[[T], str | None]) -> str | None:
     """``text`` of a value that there is."""
     return None if value is None else text(value)
 
 
 def print_tables(report: Report) -> None:
-    """What counts, as one table or where that is too wide as two, and more figures of the text."""
+    """What counts, its intervals, each as one table or where that is too wide as two; the rest."""
     from farthing.cli.terminal import console
 
     out = console()
-    quality, cost = _quality(), _answers_and_cost(report)
-    tables = [_table(report.models, [*quality, *cost])]
-    if out.measure(tables[0]).maximum > out.width:
-        tables = [_table(report.models, block) for block in (quality, cost)]
-    for table in (*tables, _table(report.models, _text_more_closely())):
-        out.print()
-        out.print(table)
+    for blocks in (
+        (_quality(), _answers_and_cost(report)),
+        (_intervals_of_text(), _intervals_of_answers(report)),
+        (_text_more_closely(),),
+    ):
+        tables = [_table(report.models, [column for block in blocks for column in block])]
+        if out.measure(tables[0]).maximum > out.width:
+            tables = [_table(report.models, block) for block in blocks]
+        for table in tables:
+            if len(table.columns) > 1:
+                out.print()
+                out.print(table)
 
 
 def _table(models: Sequence[ModelFigures], block: Sequence[Column]) -> Table:
@@ -109,8 +135,18 @@ def change(ratio: Interval) -> str:
 
 
 def _agreement(found: Agreement) -> str:
-    share = found.share
-    return f"{share.count}/{share.total} {share.low * 100:.1f}-{share.high * 100:.1f} %"
+    return f"{_share(found.share)} {_percent_ends(found.share)}"
+
+
+def _percent_ends(found: Proportion) -> str:
+    return f"{found.low * 100:.1f}-{found.high * 100:.1f} %"
+
+
+def _ends(found: Interval, text: Callable[[float], str]) -> str | None:
+    """The ends of an interval; None where it has none, of figures that are not finite."""
+    if math.isnan(found.low):
+        return None
+    return f"{text(found.low)} to {text(found.high)}"
 
 
 def _share(found: Proportion) -> str:
