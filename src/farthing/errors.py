@@ -71,6 +71,15 @@ class InsufficientMemoryError(FarthingError):
     """Loading would not fit; the message has the bytes needed and the bytes available."""
 
 
+class DiskFullError(FarthingError):
+    """A disk has no room for what is written to ``path``; ``problem`` says how it is told."""
+
+    def __init__(self, path: Path | str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = Path(path)
+        self.problem = problem
+
+
 class ChatTemplateError(FarthingError):
     """A model's chat template is missing, refuses the messages, or exceeds its limits."""
 

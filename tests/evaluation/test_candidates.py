@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from farthing.errors import ModelFormatError, UnsupportedOperationError
-from farthing.evaluation.candidates import Candidate
+from farthing.errors import FarthingError, ModelFormatError, UnsupportedOperationError
+from farthing.evaluation.candidates import Candidate, ready
 from farthing.evaluation.evaluate import Evaluation, evaluate
 from farthing.evaluation.settings import Settings
 from farthing.models.checkpoint import open_checkpoint
@@ -19,6 +21,7 @@ from farthing.models.registry import FAMILIES
 from farthing.packing import PackOptions, quantize_model
 from farthing.quantization import SCHEMES
 from support.evaluations import TEXT, Recorder
+from support.full_disk import files_of_at_most
 from support.packing import pack
 from support.sentencepiece_gguf import tiny_vocabulary
 from support.tiny_gguf import write_gguf
@@ -125,6 +128,59 @@ def test_a_missing_weight_is_named_before_anything_is_packed(tmp_path: Path) -> 
     with pytest.raises(ModelFormatError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
         run(model, ["w8row"], observer=observer)
     assert observer.stages == []
+
+
+def be_ready(model: Path, scratch: Path) -> AbstractContextManager[Path]:
+    return ready(
+        Candidate("w8row", model, "w8row"),
+        scratch,
+        method="absmax",
+        num_threads=1,
+        note=lambda _: None,
+        told=lambda done, total: None,
+    )
+
+
+def test_errors_of_what_is_packed_name_the_model_and_its_scheme(
+    reference_model: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    (tmp_path / "scratch").mkdir()
+    link.symlink_to(tmp_path / "scratch")
+    for scratch in (tmp_path / "scratch", link):
+        for there in (lambda path: path, Path.resolve):
+            with pytest.raises(FarthingError) as caught, be_ready(reference_model, scratch) as path:
+                raise ModelFormatError(there(path) / "config.json", "is cut")
+            assert str(caught.value) == f"{reference_model} in w8row/config.json: is cut"
+    other = ModelFormatError(reference_model, "is cut")
+    with pytest.raises(ModelFormatError) as kept, be_ready(reference_model, link):
+        raise other
+    assert kept.value is other
+    assert list(link.iterdir()) == []
+
+
+def test_a_disk_that_cannot_hold_what_is_packed_is_named_and_left_clean(
+    reference_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "farthing-evaluate-x"
+    scratch.mkdir()
+    told = rf"^{tmp_path}: packing w8row: {{}}; set TMPDIR to another folder$"
+    becomes_full = "the file may not become larger; nothing was kept"
+    with (
+        pytest.raises(FarthingError, match=told.format(becomes_full)),
+        files_of_at_most(10_000),
+        be_ready(reference_model, scratch),
+    ):
+        pytest.fail("it was packed")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
+    is_full = r"needs \d+ MiB more on its disk, which has 1 MiB"
+    with (
+        pytest.raises(FarthingError, match=told.format(is_full)),
+        be_ready(reference_model, scratch),
+    ):
+        pytest.fail("it was packed")
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from farthing.errors import InvalidParameterError
+from farthing.errors import DiskFullError, FarthingError, InvalidParameterError
 from farthing.models.checkpoint import Checkpoint, check_tensors
 from farthing.models.registry import build_program
 from farthing.packing.plan import KEEP, find_target, plan
@@ -90,8 +90,9 @@ def ready(
 ) -> Iterator[Path]:
     """The path of the candidate's files, packed into ``scratch`` first where it has to be.
 
-    What is packed is removed at the end. ``note`` is told how large it is before it is written,
-    ``told`` of bytes that are, and of all.
+    What is packed is removed at the end, so errors of it, those of the body too, name the model and
+    the scheme in its place. ``note`` is told how large it is before it is written, ``told`` of
+    bytes that are, and of all.
     """
     if candidate.scheme is None:
         yield candidate.path
@@ -114,5 +115,17 @@ def ready(
             PackProgress(bytes=bytes_done),
         )
         yield target
+    except DiskFullError as error:
+        raise FarthingError(
+            f"{scratch.parent}: packing {candidate.name}: {error.problem}; set TMPDIR to another "
+            "folder"
+        ) from error
+    except FarthingError as error:
+        told_of = str(error)
+        for place in (target.resolve(), target):
+            told_of = told_of.replace(str(place), f"{candidate.path} in {candidate.scheme}")
+        if told_of == str(error):
+            raise
+        raise FarthingError(told_of) from error
     finally:
         shutil.rmtree(target, ignore_errors=True)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from farthing.errors import (
+    DiskFullError,
     FarthingError,
     InvalidParameterError,
     ModelFormatError,
@@ -77,14 +78,14 @@ class PartialFolder:
             _write_at(self._model / shard.file_name, 0, shard.header)
 
     def check_space(self) -> None:
-        """Raises :class:`FarthingError` where the disk has no room for what is to come."""
+        """Raises :class:`DiskFullError` where the disk has no room for what is to come."""
         needed = sum(shard.nbytes for shard in self._shards) - self.done_bytes + _SPARE
         free = shutil.disk_usage(self.path).free
         if free < needed:
             if not self.done:
                 shutil.rmtree(self.path)
-            raise FarthingError(
-                f"{self._target}: needs {_mib(needed)} more on its disk, which has {_mib(free)}"
+            raise DiskFullError(
+                self._target, f"needs {_mib(needed)} more on its disk, which has {_mib(free)}"
             )
 
     def append(self, data: memoryview, codebook: Sequence[int] | None = None) -> None:
@@ -162,7 +163,7 @@ def partial_folder(
 
     It stays behind when the body is interrupted or fails, but for a full disk and for a model that
     cannot be packed: then it goes. Raises :class:`FarthingError` if another process is at it, if
-    something else stands in its place, or if the disk is full.
+    something else stands in its place, :class:`DiskFullError` if the disk is full.
     """
     folder = partial_of(target)
     wanted = (json.dumps(settings, indent=1, sort_keys=True) + "\n").encode()
@@ -302,7 +303,7 @@ def _full_disk(target: Path, folder: Path) -> Iterator[None]:
         if reason is None:
             raise
         shutil.rmtree(folder, ignore_errors=True)
-        raise FarthingError(f"{target}: {reason}; nothing was kept") from error
+        raise DiskFullError(target, f"{reason}; nothing was kept") from error
 
 
 def _write_at(path: Path, offset: int, data: bytes | memoryview) -> None:
