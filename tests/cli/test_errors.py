@@ -63,6 +63,46 @@ def test_debug_shows_the_trace_before_the_line(farthing: CommandLine, tmp_path: 
         assert result.stderr.splitlines()[-1].startswith("farthing: error: ")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("show", "-h"), ("list",)])
+def test_an_output_that_takes_no_more_is_told_in_one_line(
+    arguments: tuple[str, ...], buffered: bool, environment: dict[str, str]
+) -> None:
+    environment = {**environment, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [*COMMAND, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment,
+            timeout=60,
+            check=False,
+        )
+    named = buffered or arguments != ("list",)  # what is written at once fails without a name
+    place = b"standard output: " if named else b""
+    assert result.stderr == b"farthing: error: %bNo space left on device\n" % place
+    assert result.returncode == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("buffered", [True, False])
+def test_an_error_that_cannot_be_written_leaves_its_status(
+    buffered: bool, environment: dict[str, str]
+) -> None:
+    environment = {**environment, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [*COMMAND, "show", "nothing.gguf"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            env=environment,
+            timeout=60,
+            check=False,
+        )
+    assert (result.returncode, result.stdout) == (2, b"")
+
+
 @pytest.mark.parametrize("prompt", ["", "  \n"])
 @pytest.mark.parametrize("verb", [("run", "m"), ("chat", "-m", "m")])
 def test_an_empty_prompt_is_told(farthing: CommandLine, verb: tuple[str, ...], prompt: str) -> None:

@@ -29,7 +29,10 @@ READER_SECONDS = 5.0
 def report(message: str, *, kind: str = "error") -> None:
     """Writes ``message`` as one line to stderr, unless nobody reads that: then it is lost."""
     if _is_read(sys.stderr):
-        print(f"farthing: {kind}: {' '.join(message.split())}", file=sys.stderr)
+        try:
+            print(f"farthing: {kind}: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        except OSError:  # of a full disk; the exit status still tells
+            _drop(sys.stderr)
 
 
 def _is_read(stream: TextIO) -> bool:
@@ -60,14 +63,24 @@ def prepare_streams() -> None:
 
 
 def flush_output() -> bool:
-    """Writes what is still buffered, or drops it and is False if whoever read it has left."""
+    """Writes what is still buffered, or drops it and is False if whoever read it has left.
+
+    Raises ``OSError`` naming the output where it takes no more.
+    """
     try:
         sys.stdout.flush()
         return True
     except BrokenPipeError:
-        # The interpreter flushes once more at its end and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
         return False
+    except OSError as error:
+        _drop(sys.stdout)
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def _drop(stream: TextIO) -> None:
+    """Loses what ``stream`` has: the interpreter flushes it at its end and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class ErrorReportingGroup(TyperGroup):
@@ -79,14 +92,14 @@ class ErrorReportingGroup(TyperGroup):
             verb = self._verb_named(ctx, args[:-1])
             if verb is not None:
                 # Parsing even this would load what coerces values, longer than all else it does.
-                with _quiet_broken_pipe():
+                with _output_errors_told():
                     typer.echo(verb.command.get_help(verb))
                 ctx.exit()
         end = args.index("--") if "--" in args else len(args)
         options = [argument for argument in args[:end] if argument != "--debug"]
         if len(options) < end:
             args = ["--debug", *options, *args[end:]]
-        with _quiet_broken_pipe():  # --help and --version write
+        with _output_errors_told():  # --help and --version write
             return list(super().parse_args(ctx, args))
 
     def _verb_named(self, ctx: Any, names: list[str]) -> typer.Context | None:
@@ -104,12 +117,16 @@ class ErrorReportingGroup(TyperGroup):
         try:
             take_interrupts()
             with _quiet_broken_pipe():
-                return super().invoke(ctx)
+                result = super().invoke(ctx)
+                if not flush_output():
+                    raise typer.Exit(EXIT_BROKEN_PIPE)
+                return result
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] in ("typer", "click"):
                 raise  # usage errors and exits, which typer itself reports
+            error = _named(error)
             if ctx.params.get("debug") and _is_read(sys.stderr):
                 traceback.print_exception(error)
             status, kind, message = describe_error(error)
@@ -124,6 +141,28 @@ def _quiet_broken_pipe() -> Iterator[None]:
     except BrokenPipeError:
         flush_output()
         raise typer.Exit(EXIT_BROKEN_PIPE) from None
+
+
+@contextlib.contextmanager
+def _output_errors_told() -> Iterator[None]:
+    """For what does nothing but write to stdout."""
+    try:
+        with _quiet_broken_pipe():
+            yield
+    except OSError as error:
+        _drop(sys.stdout)
+        report(f"standard output: {error.strerror or error}")
+        raise typer.Exit(EXIT_USER) from None
+
+
+def _named(error: Exception) -> Exception:
+    """That of the output, if it is what failed: its own error does not name it."""
+    if isinstance(error, OSError) and not error.filename:
+        try:
+            flush_output()
+        except OSError as of_output:
+            return of_output
+    return error
 
 
 def describe_error(error: Exception) -> tuple[int, str, str]:

@@ -11,7 +11,14 @@ from farthing.cli.batch import batch
 from farthing.cli.bench.app import app as bench
 from farthing.cli.chat import chat
 from farthing.cli.doctor.command import doctor
-from farthing.cli.errors import EXIT_BROKEN_PIPE, ErrorReportingGroup, flush_output, prepare_streams
+from farthing.cli.errors import (
+    EXIT_BROKEN_PIPE,
+    EXIT_USER,
+    ErrorReportingGroup,
+    flush_output,
+    prepare_streams,
+    report,
+)
 from farthing.cli.evaluate import evaluate
 from farthing.cli.inspect.command import inspect
 from farthing.cli.list import list_models
@@ -72,5 +79,10 @@ def main() -> None:
     try:
         app(prog_name="farthing")
     finally:
-        if not flush_output():
+        try:
+            read = flush_output()
+        except OSError as error:
+            report(f"{error.filename}: {error.strerror}")
+            sys.exit(EXIT_USER)
+        if not read:
             sys.exit(EXIT_BROKEN_PIPE)
