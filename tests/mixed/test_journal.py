@@ -52,6 +52,10 @@ def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path) -> None:
     journal.add_harm("a", ONE)
     lines = ["", "[]", "{}", "\x00", '["harm", "b", 1.0]', '["harm", "b", 1.0, {"w4g64": "x"}]',
              '["harm", "b", 1.0, {"w8g64": 1.0}]', json.dumps(["divergence", 1, 2.0]),
+             '["harm", "b", NaN, {"w4g64": 1.0}]', '["harm", "b", Infinity, {"w4g64": 1.0}]',
+             '["harm", "b", 1.0, {"w4g64": NaN}]', '["harm", "b", 1.0, {"w4g64": Infinity}]',
+             '["harm", "b", 1.0, {"w4g64": -1.0}]', '["harm", "b", 1.0, {"w4g64": 1, "f16": NaN}]',
+             '["divergence", "b", NaN]', '["divergence", "b", -Infinity]',
              "[" * 100_000]  # fmt: skip
     with journal.path.open("a") as file:
         file.write("\n".join(lines) + "\n")

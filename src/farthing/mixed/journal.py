@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -57,11 +58,12 @@ class Journal:
             match json.loads(line):
                 case ["harm", str(unit), float(probed), dict(errors)]:
                     values = {str(scheme): float(error) for scheme, error in errors.items()}
-                    if PROBE in values:
+                    errors_can_be = all(error >= 0 for error in values.values())  # inf: no place
+                    if errors_can_be and math.isfinite(values[PROBE]) and math.isfinite(probed):
                         self.harms[unit] = Harm(probed, values)
-                case ["divergence", str(schemes), float(divergence)]:
+                case ["divergence", str(schemes), float(divergence)] if math.isfinite(divergence):
                     self.divergences[schemes] = divergence
-        except (ValueError, TypeError, RecursionError):
+        except (KeyError, ValueError, TypeError, RecursionError):
             return
 
     def _write(self, text: str, mode: Literal["a", "w"] = "a") -> None:

@@ -132,6 +132,18 @@ def test_a_file_in_the_folders_place_is_refused_beforehand(tmp_path: Path) -> No
             check_drawing("--figures", folder)
 
 
+def test_a_place_that_no_folder_can_have_is_refused_beforehand(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("nothing")
+    for folder in (link, link / "below"):
+        with pytest.raises(FarthingError, match=rf"--figures {folder}: {link} is a link to noth"):
+            check_drawing("--figures", folder)
+    with pytest.raises(OSError, match="name too long"):
+        check_drawing("--figures", tmp_path / ("w" * 5000))
+    (tmp_path / "nothing").mkdir()
+    check_drawing("--figures", link / "below")
+
+
 def test_any_name_of_a_model_can_stand_in_a_title(planted_model: Path, tmp_path: Path) -> None:
     path = tmp_path / "$a_{b$ 模型"
     shutil.copytree(planted_model, path)

@@ -48,16 +48,31 @@ _LAYER = re.compile(r"layers\.(\d+)\.(.+)")
 
 
 def check_drawing(option: str, folder: Path) -> None:
-    """Raises :class:`FarthingError` naming ``option`` if nothing can be drawn into ``folder``."""
+    """Raises :class:`FarthingError` naming ``option`` if nothing can be drawn into ``folder``.
+
+    And ``OSError`` for a name that is too long.
+    """
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise FarthingError(f"{option}: needs matplotlib; pip install 'farthing[bench]'") from None
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    nearest = next(path for path in (folder, *folder.absolute().parents) if _is_there(path))
+    if nearest.is_symlink() and not nearest.exists():
+        raise FarthingError(
+            f"{option} {folder}: {nearest} is a link to nothing; a folder is needed"
+        )
     if not nearest.is_dir():
         raise FarthingError(f"{option} {folder}: {nearest} is a file; a folder is needed")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise FarthingError(f"{option} {folder}: {nearest} cannot be written to")
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def draw(inspection: Inspection, folder: Path, kind: FigureFormat) -> list[Path]:
