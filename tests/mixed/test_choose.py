@@ -22,7 +22,8 @@ from farthing.packing import PackOptions, quantize_model
 from farthing.program.weights import NativeMatrix, load_weights
 from support.mixtures import TEXT, Recorder, chosen
 from support.packing import pack
-from support.tiny_models import make_tiny_model
+from support.tiny_models import KINDS as CONFIGURATIONS
+from support.tiny_models import make_model, make_tiny_model
 
 KINDS = ("qwen2-tied", "qwen3-moe", "phi3-longrope")
 
@@ -180,6 +181,16 @@ def test_what_cannot_be_is_refused_before_anything_is_measured(tmp_path: Path) -
     packed = pack(source, tmp_path / "packed")
     with pytest.raises(UnsupportedOperationError, match="is packed already"):
         chosen(packed, budget, keep)
+
+
+def test_heads_that_no_kernel_runs_are_refused_before_weights_are_loaded(tmp_path: Path) -> None:
+    llama = CONFIGURATIONS["llama-mha"]
+    config = replace(llama, head_dim=24, rope=replace(llama.rope, dim=24))
+    source = make_model(config, tmp_path / "source")
+    observer = Recorder()
+    with pytest.raises(UnsupportedOperationError, match=rf"{source}: heads of 24 dimensions"):
+        chosen(source, size(source, "w8row", tmp_path), tmp_path / "keep", observer)
+    assert observer.loaded == 0
 
 
 def test_windows_are_spread_over_the_text(tmp_path: Path) -> None:

@@ -92,6 +92,16 @@ class LoadedModel:
     fingerprint: str  # of the numerics: schemes of the weights, version; an adapter's too
 
 
+def require_head_dim(checkpoint: Checkpoint) -> None:
+    """Raises :class:`UnsupportedOperationError` for heads whose keys no cache can hold."""
+    size = checkpoint.config.head_dim
+    if size % HEAD_DIM_MULTIPLE:
+        raise UnsupportedOperationError(
+            f"{checkpoint.path}: heads of {size} dimensions are not supported; their number must "
+            f"be a multiple of {HEAD_DIM_MULTIPLE}"
+        )
+
+
 def load_model(
     path: Path, options: LoadOptions, progress: Callable[[int, int], None] | None = None
 ) -> LoadedModel:
@@ -126,11 +136,7 @@ def load_model(
     if options.half:
         checkpoint = checkpoint.as_half(program)
     program, tensors = _adapt(program, checkpoint.tensors, options.adapter)
-    if config.head_dim % HEAD_DIM_MULTIPLE:
-        raise UnsupportedOperationError(
-            f"{path}: heads of {config.head_dim} dimensions are not supported; their number must "
-            f"be a multiple of {HEAD_DIM_MULTIPLE}"
-        )
+    require_head_dim(checkpoint)
     num_threads = options.num_threads or machine.default_threads()
 
     if options.body_only:

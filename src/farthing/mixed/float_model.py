@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from farthing import machine
 from farthing.engine.block_pool import blocks_for
-from farthing.engine.model_loader import kv_bytes_per_token, packed_bytes
+from farthing.engine.model_loader import kv_bytes_per_token, packed_bytes, require_head_dim
 from farthing.errors import InsufficientMemoryError
 from farthing.evaluation.divergence import Comparison
 from farthing.mixed.units import find_units, products
@@ -41,7 +41,8 @@ class FloatModel:
     ``windows`` (n, tokens + 1) are token ids. Every pass runs all of them, and what counts of one
     are the logits behind its first ``UNSCORED`` positions.
 
-    Raises :class:`InsufficientMemoryError` before anything large is allocated.
+    Raises :class:`InsufficientMemoryError` before anything large is allocated, and
+    :class:`UnsupportedOperationError` for heads that no kernel runs.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class FloatModel:
         num_threads: int,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
+        require_head_dim(checkpoint)
         self.program = program
         self.num_threads = num_threads
         self.shape = (len(windows), windows.shape[1] - 1)
