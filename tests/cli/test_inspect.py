@@ -16,7 +16,6 @@ import pytest
 from farthing.cli.inspect import command
 from farthing.cli.inspect.progress import InspectionProgress
 from farthing.cli.options import Method
-from farthing.evaluation.inspection.figures import FigureFormat
 from farthing.evaluation.inspection.inspect import PARTS
 from farthing.evaluation.inspection.weight_errors import CHAPTER_SCHEMES
 from farthing.quantization.rounding import ROUNDING_METHODS
@@ -168,7 +167,6 @@ def test_bad_input_is_one_line(
 def test_defaults_are_those_of_the_measurement() -> None:
     assert command._SCHEMES.split(",") == list(CHAPTER_SCHEMES)
     assert command._PARTS.split(",") == list(PARTS)
-    assert get_args(command._Format) == get_args(FigureFormat)
 
 
 def test_methods_are_those_of_rounding() -> None:

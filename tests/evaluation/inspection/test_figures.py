@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import matplotlib.image
 import pytest
 from matplotlib.figure import Figure
 
-from farthing.errors import FarthingError
 from farthing.evaluation.inspection import figures
-from farthing.evaluation.inspection.figures import check_drawing, draw
+from farthing.evaluation.inspection.figures import draw
 from farthing.evaluation.inspection.inspect import Inspection, Settings, inspect
 from support.full_disk import files_of_at_most
 from support.tiny_models import make_tiny_model
@@ -113,35 +111,6 @@ def test_svg_files_are_the_same_bytes_again(found: Inspection, tmp_path: Path) -
     assert [path.suffix for path in once] == [".svg"] * 5
     assert [path.read_bytes() for path in once] == [path.read_bytes() for path in twice]
     assert once[0].read_text().startswith("<?xml")
-
-
-def test_without_matplotlib_one_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    check_drawing("--figures", tmp_path / "new" / "folder")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(FarthingError, match=r"--figures: needs matplotlib; pip install"):
-        check_drawing("--figures", tmp_path)
-
-
-def test_a_file_in_the_folders_place_is_refused_beforehand(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    for folder in (file, file / "below"):
-        with pytest.raises(FarthingError, match=rf"--figures {folder}: {file} is a file"):
-            check_drawing("--figures", folder)
-
-
-def test_a_place_that_no_folder_can_have_is_refused_beforehand(tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to("nothing")
-    for folder in (link, link / "below"):
-        with pytest.raises(FarthingError, match=rf"--figures {folder}: {link} is a link to noth"):
-            check_drawing("--figures", folder)
-    with pytest.raises(OSError, match="name too long"):
-        check_drawing("--figures", tmp_path / ("w" * 5000))
-    (tmp_path / "nothing").mkdir()
-    check_drawing("--figures", link / "below")
 
 
 def test_any_name_of_a_model_can_stand_in_a_title(planted_model: Path, tmp_path: Path) -> None:

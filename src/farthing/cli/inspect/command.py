@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from farthing.cli.figure_options import (
+    DEFAULT_FORMAT,
+    FigureFormatOption,
+    Figures,
+    require_drawable,
+    tell_drawn,
+)
 from farthing.cli.options import (
     SCHEME_NAMES,
     Json,
@@ -22,8 +28,6 @@ if TYPE_CHECKING:
 _PARTS = "errors,anatomy,outliers,levels"
 _SCHEMES = "w8tensor,w8row,w8g128,w4tensor,w4row,w4g128,nf4g64,w4g64"
 _METHOD: Method = "absmax"
-_Format = Literal["png", "svg"]
-_FORMAT: _Format = "png"
 
 
 def inspect(
@@ -67,19 +71,8 @@ def inspect(
             show_default=False,
         ),
     ] = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option(
-            "--figures",
-            metavar="DIR",
-            help="Draw what is found into this folder; needs matplotlib.",
-            show_default=False,
-        ),
-    ] = None,
-    figure_format: Annotated[
-        _Format | None,
-        typer.Option("--figure-format", help="Of the pictures.", show_default=_FORMAT),
-    ] = None,
+    figures: Figures = None,
+    figure_format: FigureFormatOption = None,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
@@ -93,9 +86,8 @@ def inspect(
     from farthing.cli.inspect.report import report
     from farthing.cli.inspect.tables import print_inspection
     from farthing.cli.name_lists import split_names
-    from farthing.cli.terminal import dim, write_json
-    from farthing.cli.unused_options import require_unset
-    from farthing.evaluation.inspection.figures import check_drawing, draw
+    from farthing.cli.terminal import write_json
+    from farthing.evaluation.inspection.figures import draw
     from farthing.evaluation.inspection.inspect import Settings, inspect
     from farthing.evaluation.inspection.residuals import PROMPT
     from farthing.evaluation.inspection.weight_errors import CHAPTER_SCHEMES, find_schemes
@@ -103,9 +95,7 @@ def inspect(
 
     parts = _parts(only)
     _require_used(parts, schemes, method, matrix, prompt)
-    if figures is None:
-        require_unset("--figure-format", figure_format, "is of pictures; name a folder: --figures")
-    method, figure_format = method or _METHOD, figure_format or _FORMAT
+    method = method or _METHOD
     schemes = _SCHEMES if schemes is None else schemes
     settings = Settings(
         parts=parts,
@@ -116,8 +106,7 @@ def inspect(
         num_threads=threads,
     )
     find_schemes(settings.schemes)  # wrong ones are refused before anything is fetched
-    if figures is not None:
-        check_drawing("--figures", figures)
+    require_drawable(figures, figure_format)
     machine.active_isa()  # refuses an impossible FARTHING_ISA before anything is fetched
     path = fetch(model)
     explain_bus_errors(path, may_copy=False)
@@ -131,8 +120,7 @@ def inspect(
     else:
         print_inspection(model, found, method)
     if figures is not None:  # last: what was measured is told whatever becomes of the pictures
-        drawn = draw(found, figures, figure_format)
-        dim(f"{', '.join(file.name for file in drawn)}: in {figures}")
+        tell_drawn(draw(found, figures, figure_format or DEFAULT_FORMAT), figures)
 
 
 def _parts(text: str) -> frozenset[Part]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farthing.errors import FarthingError
+from farthing.evaluation.drawing import (
+    BLUE,
+    COLOURS,
+    GREEN,
+    ORANGE,
+    FigureFormat,
+    PictureFolder,
+    plain,
+)
 from farthing.evaluation.inspection.anatomy import BINS, SIGMAS, Anatomy, Steps
 from farthing.evaluation.inspection.inspect import AnatomyFound, Inspection, LevelsFound
 from farthing.evaluation.inspection.levels import LEVELS, Levels
@@ -24,55 +30,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FigureFormat = Literal["png", "svg"]
-
-# Okabe and Ito's colours, which the colour-blind tell apart.
-_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#d55e00", "#e69f00", "#cc79a7", "#000000", "#8c8c8c")
-_BLUE, _ORANGE, _GREEN = "#0072b2", "#d55e00", "#009e73"
-_STYLE: Any = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-    "font.size": 10,
-    "svg.hashsalt": "farthing",  # the same figures are the same bytes
-}
 _MOST_TICKS = 14
 _MOST_LEVELS = 32
 """On each side of zero; lines of more would be a surface."""
 _LAYER = re.compile(r"layers\.(\d+)\.(.+)")
-
-
-def check_drawing(option: str, folder: Path) -> None:
-    """Raises :class:`FarthingError` naming ``option`` if nothing can be drawn into ``folder``.
-
-    And ``OSError`` for a name that is too long.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise FarthingError(f"{option}: needs matplotlib; pip install 'farthing[bench]'") from None
-    nearest = next(path for path in (folder, *folder.absolute().parents) if _is_there(path))
-    if nearest.is_symlink() and not nearest.exists():
-        raise FarthingError(
-            f"{option} {folder}: {nearest} is a link to nothing; a folder is needed"
-        )
-    if not nearest.is_dir():
-        raise FarthingError(f"{option} {folder}: {nearest} is a file; a folder is needed")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise FarthingError(f"{option} {folder}: {nearest} cannot be written to")
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def draw(inspection: Inspection, folder: Path, kind: FigureFormat) -> list[Path]:
@@ -80,47 +41,25 @@ def draw(inspection: Inspection, folder: Path, kind: FigureFormat) -> list[Path]
 
     A file is there whole or, if it was there before, as it was. Raises ``OSError`` naming it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
-
-    def save(name: str, size: tuple[float, float], fill: Callable[[Figure], None]) -> None:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-
-        with rc_context(_STYLE), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of letters that the font lacks, of errors of zero
-            figure = Figure(figsize=size, layout="constrained")
-            fill(figure)
-            drawn.append(_save(figure, folder / f"{name}.{kind}", kind))
-
-    name = inspection.checkpoint.path.name.replace("$", r"\$")  # no formula
+    pictures = PictureFolder(folder, kind)
+    name = plain(inspection.checkpoint.path.name)
     if inspection.errors is not None:
         errors = inspection.errors
         panels = _panels(errors)
         height = 2.6 * -(-(len(panels) + 1) // 4) + 0.6
-        save("errors", (13, height), lambda f: _draw_errors(f, errors, panels, name))
+        pictures.draw("errors", (13, height), lambda f: _draw_errors(f, errors, panels, name))
     if inspection.anatomy is not None:
         anatomy = inspection.anatomy
-        save("anatomy", (9, 4.8), lambda f: _draw_anatomy(f, anatomy, name))
+        pictures.draw("anatomy", (9, 4.8), lambda f: _draw_anatomy(f, anatomy, name))
     if inspection.outliers is not None:
         points = inspection.outliers.points
-        save("outliers", (9, 5), lambda f: _draw_outliers(f, points, name))
-        save("octaves", (9, 4.4), lambda f: _draw_octaves(f, largest_point(points), name))
+        largest = largest_point(points)
+        pictures.draw("outliers", (9, 5), lambda f: _draw_outliers(f, points, name))
+        pictures.draw("octaves", (9, 4.4), lambda f: _draw_octaves(f, largest, name))
     if inspection.levels is not None:
         levels = inspection.levels
-        save("levels", (9, 5.6), lambda f: _draw_levels(f, levels, name))
-    return drawn
-
-
-def _save(figure: Figure, path: Path, kind: FigureFormat) -> Path:
-    partial = path.with_name(f"{path.stem}.partial.{kind}")
-    try:
-        figure.savefig(partial, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-        return partial.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        partial.unlink(missing_ok=True)
+        pictures.draw("levels", (9, 5.6), lambda f: _draw_levels(f, levels, name))
+    return pictures.drawn
 
 
 Panels = dict[str, dict[int, list[str]]]
@@ -171,7 +110,7 @@ def _draw_errors(figure: Figure, errors: Sequence[SchemeErrors], panels: Panels,
 def _styles(count: int) -> list[dict[str, Any]]:
     lines = ("-", "--", ":", "-.")
     return [
-        {"color": _COLOURS[i % 8], "linestyle": lines[i // 8 % 4], "linewidth": 1.6}
+        {"color": COLOURS[i % 8], "linestyle": lines[i // 8 % 4], "linewidth": 1.6}
         for i in range(count)
     ]
 
@@ -180,7 +119,7 @@ def _draw_anatomy(figure: Figure, found: AnatomyFound, name: str) -> None:
     anatomy = found.anatomy
     axis = figure.subplots()
     edges = np.linspace(-anatomy.max_abs, anatomy.max_abs, BINS + 1)
-    axis.stairs(anatomy.counts, edges, fill=True, color=_BLUE, baseline=0.5)
+    axis.stairs(anatomy.counts, edges, fill=True, color=BLUE, baseline=0.5)
     axis.set_yscale("log")
     axis.set_ylim(0.5, 3 * max(1, int(anatomy.counts.max())))
     axis.set_xlabel("weight")
@@ -207,12 +146,12 @@ def _draw_anatomy(figure: Figure, found: AnatomyFound, name: str) -> None:
 def _mark_steps(axis: Axes, anatomy: Anatomy, steps: Steps) -> None:
     step = steps.median_step
     axis.axvspan(
-        -step / 2, step / 2, color=_ORANGE, alpha=0.2, lw=0, label=f"{steps.scheme}: becomes 0"
+        -step / 2, step / 2, color=ORANGE, alpha=0.2, lw=0, label=f"{steps.scheme}: becomes 0"
     )
     count = round(anatomy.max_abs / step) if step else 0
     for i in range(-count, count + 1) if count <= _MOST_LEVELS else ():
         label = f"{steps.scheme}: levels, {step:.3g} apart" if i == 0 else None
-        axis.axvline(i * step, color=_ORANGE, linewidth=0.9, label=label)
+        axis.axvline(i * step, color=ORANGE, linewidth=0.9, label=label)
 
 
 def _draw_outliers(figure: Figure, points: Sequence[PointOutliers], name: str) -> None:
@@ -223,13 +162,13 @@ def _draw_outliers(figure: Figure, points: Sequence[PointOutliers], name: str) -
         axis.plot(layers, values, label=label, color=colour, **style)
 
     tops = [point.all_tokens.top() for point in points]
-    line([p.all_tokens.maximum for p in points], "largest dimension", _ORANGE, linewidth=2)
+    line([p.all_tokens.maximum for p in points], "largest dimension", ORANGE, linewidth=2)
     for rank in range(1, min(TOP, len(tops[0]))):
         label = "the next three" if rank == 1 else None
-        line([abs(top[rank].value) for top in tops], label, _ORANGE, linewidth=1, alpha=0.45)
+        line([abs(top[rank].value) for top in tops], label, ORANGE, linewidth=1, alpha=0.45)
     without = [p.after_first.maximum for p in points]
-    line(without, "largest, without the first token", _GREEN, linewidth=1.6, linestyle="--")
-    line([p.all_tokens.median for p in points], "median dimension", _BLUE, linewidth=2)
+    line(without, "largest, without the first token", GREEN, linewidth=1.6, linestyle="--")
+    line([p.all_tokens.median for p in points], "median dimension", BLUE, linewidth=2)
     axis.set_yscale("log")
     axis.set_xlabel("layer (−1: the embeddings)")
     axis.set_ylabel("largest magnitude over the prompt")
@@ -241,7 +180,7 @@ def _draw_outliers(figure: Figure, points: Sequence[PointOutliers], name: str) -
 def _draw_octaves(figure: Figure, point: PointOutliers, name: str) -> None:
     octaves = point.all_tokens.octaves()
     axis = figure.subplots()
-    bars = axis.bar(list(octaves), list(octaves.values()), width=0.9, color=_BLUE)
+    bars = axis.bar(list(octaves), list(octaves.values()), width=0.9, color=BLUE)
     axis.bar_label(bars, labels=[str(count) if count else "" for count in octaves.values()])
     axis.grid(axis="x", visible=False)
     crowded = len(octaves) > _MOST_TICKS
@@ -260,8 +199,8 @@ def _draw_levels(figure: Figure, found: LevelsFound, name: str) -> None:
     upper, lower = figure.subplots(2, 1, sharex=True, sharey=True)
     both = found.all_tokens
     apart = ", ".join(map(str, both.dimensions))
-    _draw_counts(upper, both.whole, "all dimensions", _ORANGE)
-    _draw_counts(lower, both.rest, f"without dimensions {apart}", _BLUE)
+    _draw_counts(upper, both.whole, "all dimensions", ORANGE)
+    _draw_counts(lower, both.rest, f"without dimensions {apart}", BLUE)
     lower.set_xlabel("level")
     where = "embeddings" if found.layer is None else f"residual stream behind layer {found.layer}"
     figure.suptitle(f"{name}: {where} in INT8, one scale", x=0.01, ha="left")
