@@ -21,9 +21,13 @@ os.environ.setdefault("FARTHING_MODEL_PATH", _TEST_MODELS)
 
 
 def pytest_configure() -> None:
-    """Gives Ctrl-C back to the programs that tests start: jobs in the background ignore it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Gives signals back to the programs that tests start: jobs in the background ignore them."""
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(optionalhook=True)
