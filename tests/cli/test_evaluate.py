@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +147,45 @@ def test_every_share_and_mean_is_shown_with_its_interval(
         if text["kl"] is not None:
             mean = text["kl"]["mean"]
             assert f"{mean['low']:.4f} to {mean['high']:.4f}" in words
+
+
+def test_pictures_are_of_the_schemes_and_come_last(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "new" / "pictures"
+    options = ("--schemes", "w8row,w4row", "--tokens", "320", "--positions", "4", *QUICK)
+    result = farthing(
+        "evaluate", tiny_model, *options, "--figures", str(folder), "--figure-format", "svg"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "w4row against the reference" in result.stdout
+    assert sorted(path.name for path in folder.iterdir()) == ["agreement.svg", "cost.svg"]
+    words = (folder / "cost.svg").read_text(encoding="utf-8")
+    for name in ("w8row", "w4row", "packed weights, MiB"):
+        assert f"<!-- {name}" in words
+    assert result.stderr.splitlines()[-1] == f"cost.svg, agreement.svg: in {folder}"
+
+
+def test_of_a_model_alone_its_speed_is_drawn(
+    farthing: CommandLine, tiny_model: str, tmp_path: Path
+) -> None:
+    options = ("--context", "32", "--tokens", "64", "--battery", "none", "--json")
+    result = farthing("evaluate", tiny_model, *options, "--figures", str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["models"][0]["speed"]["alone"]["batch"] == 1
+    (picture,) = tmp_path.iterdir()
+    assert picture.name == "speed.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_without_matplotlib_are_refused_at_once(
+    farthing: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = farthing("evaluate", "no-such-model", "--figures", str(tmp_path))
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line == "farthing: error: --figures: needs matplotlib; pip install 'farthing[bench]'"
 
 
 def test_without_a_reference_there_are_no_comparisons(
@@ -289,6 +329,19 @@ def test_recommendations_name_the_smallest(
         (("--schemes", "w8row", "--positions", "1000000"), "20834 prompts of 64 tokens"),
         (("--battery", "missing.jsonl"), "battery 'missing.jsonl': no such file"),
         (("--battery", "wrong.jsonl"), "wrong.jsonl, line 1: needs answers, a list of 1 to 100"),
+        (
+            ("--figure-format", "svg"),
+            "--figure-format svg: is of pictures; name a folder: --figures",
+        ),
+        (
+            ("--figures", "pictures", "--no-speed"),
+            "--figures pictures: there is nothing to draw with --no-speed and no reference; name "
+            "one with --against, or --schemes",
+        ),
+        (
+            ("--figures", "short.txt/below", "--schemes", "w8row"),
+            "short.txt is a file; a folder is needed",
+        ),
         (("--recommend", "--tokens", "512"), "--recommend takes 8,192 scored tokens at least"),
         (
             ("--recommend", "--text", "long.txt", "--positions", "0"),

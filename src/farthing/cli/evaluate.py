@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from farthing.cli.figure_options import (
+    DEFAULT_FORMAT,
+    FigureFormatOption,
+    Figures,
+    require_drawable,
+    tell_drawn,
+)
 from farthing.cli.options import (
     SCHEME_NAMES,
     Json,
@@ -145,6 +152,8 @@ def evaluate(
             show_default=str(DEFAULT_MAX_LOSS),
         ),
     ] = None,
+    figures: Figures = None,
+    figure_format: FigureFormatOption = None,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = "fp16",
     json: Json = False,
@@ -167,6 +176,7 @@ def evaluate(
     from farthing.evaluation.candidates import LADDER
     from farthing.evaluation.default_window import default_window
     from farthing.evaluation.evaluate import evaluate
+    from farthing.evaluation.figures import draw
     from farthing.evaluation.report import Report
     from farthing.program.weights import explain_bus_errors
 
@@ -174,7 +184,7 @@ def evaluate(
     if schemes is not None:
         names = split_names("--schemes", schemes, "scheme", ("keep", *LADDER))
     if against is None and not names:
-        _require_no_comparison(positions, margin)
+        _require_no_comparison(positions, margin, figures if no_speed else None)
     rounds = chooses_scales(names)
     if not rounds:
         require_unset("--method", method, "no weight is rounded; name schemes with --schemes")
@@ -186,6 +196,7 @@ def evaluate(
             f"{repetition_penalty:g}",
             "is of a battery, and --battery none leaves that out",
         )
+    require_drawable(figures, figure_format)
     method = method or DEFAULT_METHOD
     margin = _points("--margin", margin, DEFAULT_MARGIN)
     max_loss = _points("--max-loss", max_loss, DEFAULT_MAX_LOSS)
@@ -242,15 +253,24 @@ def evaluate(
         write_report(report)
     else:
         print_report(report)
+    if figures is not None:  # last: what was measured is told whatever becomes of the pictures
+        tell_drawn(draw(report, figures, figure_format or DEFAULT_FORMAT), figures)
 
 
-def _require_no_comparison(positions: int | None, margin: float | None) -> None:
-    """Refuses what only makes sense beside a reference."""
+def _require_no_comparison(
+    positions: int | None, margin: float | None, figures: Path | None
+) -> None:
+    """Refuses what only makes sense beside a reference. ``figures`` are without speed."""
     from farthing.cli.unused_options import require_unset
 
     remedy = "name one with --against, or --schemes"
     require_unset("--positions", positions or None, f"are of a reference's greedy path; {remedy}")
     require_unset("--margin", margin, f"is of a difference from a reference; {remedy}")
+    require_unset(
+        "--figures",
+        figures,
+        f"there is nothing to draw with --no-speed and no reference; {remedy}",
+    )
 
 
 def _settings(

@@ -17,7 +17,7 @@ FigureFormat = Literal["png", "svg"]
 
 # Okabe and Ito's, which the colour-blind tell apart.
 COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#d55e00", "#e69f00", "#cc79a7", "#000000", "#8c8c8c")
-BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
+BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#8c8c8c"
 _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -63,6 +63,11 @@ def _is_there(path: Path) -> bool:
 def plain(text: str) -> str:
     """A name as a figure can show it: no formula, nothing that is no character."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text).replace("$", r"\$")
+
+
+def error_bar(value: float, low: float, high: float) -> list[list[float]]:
+    """An interval as matplotlib takes it: distances, which rounding must not make negative."""
+    return [[max(0.0, value - low)], [max(0.0, high - value)]]
 
 
 class PictureFolder:

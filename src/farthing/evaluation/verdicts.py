@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from farthing.evaluation.discordance import Discordance
 from farthing.evaluation.statistics import (
@@ -15,6 +16,14 @@ from farthing.evaluation.statistics import (
 
 _DESTROYED = 10**9
 """How many times, or percent, a perplexity has to be another for nobody to ask how many."""
+
+Standing = Literal["equivalent", "worse", "better", "open"]
+_STANDINGS: dict[Standing, str] = {
+    "equivalent": "equivalent within",
+    "worse": "worse by more than",
+    "better": "better by more than",
+    "open": "not shown to be within",
+}
 
 
 def perplexity_verdict(log_ratio: Interval) -> str:
@@ -81,19 +90,33 @@ def agreement_difference_verdict(pair: Discordance) -> str:
 
 def equivalence_verdict(found: Equivalence) -> str:
     """Of two one-sided tests of the model's share less the reference's."""
-    points = _points(found.margin)
-    within = f"{points} {'point' if points == '1' else 'points'}"
     difference = (
         f"{_points(found.difference, sign=True)} "
         f"({_points(found.low90, sign=True)} to {_points(found.high90, sign=True)})"
     )
+    return f"{standing_in_words(standing(found), found.margin)}: {difference}"
+
+
+def standing(found: Equivalence) -> Standing:
+    """What two one-sided tests showed."""
     if found.equivalent:
-        return f"equivalent within {within}: {difference}"
+        return "equivalent"
     if found.high90 < -found.margin:
-        return f"worse by more than {within}: {difference}"
+        return "worse"
     if found.low90 > found.margin:
-        return f"better by more than {within}: {difference}"
-    return f"not shown to be within {within}: {difference}"
+        return "better"
+    return "open"
+
+
+def standing_in_words(found: Standing, margin: float) -> str:
+    """As ``equivalent within 1 point``."""
+    return f"{_STANDINGS[found]} {points_in_words(margin)}"
+
+
+def points_in_words(share: float) -> str:
+    """As ``1 point``, ``2.5 points``."""
+    points = _points(share)
+    return f"{points} {'point' if points == '1' else 'points'}"
 
 
 def percent(share: float) -> str:
