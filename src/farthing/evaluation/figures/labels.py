@@ -1,6 +1,7 @@
 """Names written beside points, where they cover neither each other nor a point.
 
-Few points need little: adjustText, the library for it, wants scipy, eight times what this package is.
+Few points need little: adjustText, the library for it, wants scipy, eight times as large as this
+package.
 """
 
 from __future__ import annotations
