@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support.command_line import COMMAND, CommandLine
-from support.evaluations import TEXT
+from support.command_line import CommandLine
+from support.evaluations import QUICK, TEXT
 from support.tiny_models import KINDS, make_model, make_tiny_model
 
 
@@ -47,7 +43,6 @@ def short_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 RIGHT = ("right", "right_with_penalty")
-QUICK = ("--context", "32", "--battery", "none", "--no-speed")
 
 
 def test_schemes_for_programs(
@@ -147,45 +142,6 @@ def test_every_share_and_mean_is_shown_with_its_interval(
         if text["kl"] is not None:
             mean = text["kl"]["mean"]
             assert f"{mean['low']:.4f} to {mean['high']:.4f}" in words
-
-
-def test_pictures_are_of_the_schemes_and_come_last(
-    farthing: CommandLine, tiny_model: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "new" / "pictures"
-    options = ("--schemes", "w8row,w4row", "--tokens", "320", "--positions", "4", *QUICK)
-    result = farthing(
-        "evaluate", tiny_model, *options, "--figures", str(folder), "--figure-format", "svg"
-    )
-    assert result.returncode == 0, result.stderr
-    assert "w4row against the reference" in result.stdout
-    assert sorted(path.name for path in folder.iterdir()) == ["agreement.svg", "cost.svg"]
-    words = (folder / "cost.svg").read_text(encoding="utf-8")
-    for name in ("w8row", "w4row", "packed weights, MiB"):
-        assert f"<!-- {name}" in words
-    assert result.stderr.splitlines()[-1] == f"cost.svg, agreement.svg: in {folder}"
-
-
-def test_of_a_model_alone_its_speed_is_drawn(
-    farthing: CommandLine, tiny_model: str, tmp_path: Path
-) -> None:
-    options = ("--context", "32", "--tokens", "64", "--battery", "none", "--json")
-    result = farthing("evaluate", tiny_model, *options, "--figures", str(tmp_path))
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["models"][0]["speed"]["alone"]["batch"] == 1
-    (picture,) = tmp_path.iterdir()
-    assert picture.name == "speed.png"
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_figures_without_matplotlib_are_refused_at_once(
-    farthing: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = farthing("evaluate", "no-such-model", "--figures", str(tmp_path))
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert line == "farthing: error: --figures: needs matplotlib; pip install 'farthing[bench]'"
 
 
 def test_without_a_reference_there_are_no_comparisons(
@@ -395,38 +351,6 @@ def test_a_packed_model_cannot_be_packed_again(
     assert "is packed already" in result.stderr.splitlines()[-1]
 
 
-CUT = """
-import os, sys
-import farthing.evaluation.measurement as measurement
-score = measurement.score
-def cut(*arguments):
-    os.truncate("packed/model.safetensors", 4096)
-    return score(*arguments)
-measurement.score = cut
-from farthing.cli.main import main
-main()
-"""
-
-
-def test_a_file_cut_while_it_is_measured_is_named(
-    farthing: CommandLine,
-    environment: dict[str, str],
-    tiny_model: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert farthing("quantize", tiny_model, "-o", "packed").returncode == 0
-    command = [*COMMAND[:3], "-c", CUT, "evaluate", "packed", "--against", tiny_model, *QUICK]
-    command += ["--positions", "0"]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert result.returncode == -signal.SIGBUS, result.stderr
-    assert result.stderr.splitlines()[-1] == (
-        f"farthing: error: packed or {tiny_model}: a file of the model became shorter while it was "
-        "in use; make it anew"
-    )
-
-
 def test_models_of_other_vocabularies_are_named(
     farthing: CommandLine, tiny_model: str, text: str, tmp_path: Path
 ) -> None:
@@ -437,35 +361,3 @@ def test_models_of_other_vocabularies_are_named(
     assert other in line
     assert tiny_model in line
     assert "do not share a vocabulary" in line
-
-
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_whoever_stops_it_finds_nothing_left_behind(
-    environment: dict[str, str],
-    tiny_model: str,
-    tmp_path: Path,
-    number: signal.Signals,
-    status: int,
-) -> None:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    command = [*COMMAND, "evaluate", tiny_model, "--schemes", "w8row", "--tokens", "64000", *QUICK]
-    with subprocess.Popen(
-        command,
-        env={**environment, "TMPDIR": str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("w8row, window"):
-                break
-        assert list(folder.iterdir()), "the model is there while it is measured"
-        os.kill(process.pid, number)
-        assert process.wait(60) == status
-        assert process.stdout is not None
-        assert process.stdout.read() == ""
-    assert list(folder.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Whether a folder can take pictures is known before anything is measured for them."""
+"""Folders that can take no pictures are known before anything is measured; files are whole."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from farthing.errors import FarthingError
-from farthing.evaluation.drawing import check_drawing, plain
+from farthing.evaluation.drawing import FigureFormat, PictureFolder, check_drawing, plain
+from support.full_disk import files_of_at_most
 
 
 def test_without_matplotlib_one_line_says_what_to_install(
@@ -44,3 +46,24 @@ def test_no_name_is_a_formula_or_breaks_a_file() -> None:
     assert plain("a_{b} 模型") == "a_{b} 模型"
     assert plain("$a$") == r"\$a\$"
     assert plain("a\x01b\udc80c\n") == "a\ufffdb\ufffdc\ufffd"
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_a_picture_that_finds_no_room_is_named_and_leaves_what_was_there(
+    tmp_path: Path, kind: FigureFormat
+) -> None:
+    def fill(figure: Figure) -> None:
+        figure.subplots().set_title("of this run")
+
+    before = tmp_path / f"cost.{kind}"
+    before.write_text("of an earlier run")
+    pictures = PictureFolder(tmp_path, kind)
+    with pytest.raises(OSError, match="File too large") as caught, files_of_at_most(1000):
+        pictures.draw("cost", (9, 5), fill)
+    assert caught.value.filename == str(before)
+    assert before.read_text() == "of an earlier run"
+    assert list(tmp_path.iterdir()) == [before]
+    assert pictures.drawn == []
+    pictures.draw("cost", (9, 5), fill)
+    assert pictures.drawn == list(tmp_path.iterdir()) == [before]
+    assert before.stat().st_size > 1000

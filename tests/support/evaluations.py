@@ -1,4 +1,4 @@
-"""A text to evaluate models on, and an observer that remembers."""
+"""A text to evaluate models on, options that leave out the rest, and an observer that remembers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ TEXT = (
     "“have you heard that Netherfield Park is let at last?” Über den Wipfeln ist Ruh."
 )
 """Austen 1813, Goethe 1780: some 400 bytes, not all of them ASCII."""
+
+QUICK = ("--context", "32", "--battery", "none", "--no-speed")
+"""Of ``farthing evaluate``: the text alone, in short windows."""
 
 
 class Recorder:

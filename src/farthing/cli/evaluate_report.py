@@ -110,17 +110,17 @@ def _verdicts(pair: Pair, report: Report) -> list[tuple[str, str]]:
 
 def _print_recommendation(found: Recommendation) -> None:
     from farthing.cli.terminal import console
+    from farthing.evaluation.verdicts import points_in_words
 
     out = console()
-    margin, loss = f"{found.margin * 100:g}", f"{found.max_loss * 100:g}"
-    points = "point" if margin == "1" else "points"
     out.print()
     out.print(
-        f"Smallest that is equivalent to the reference within {margin} {points}: "
+        f"Smallest that is equivalent to the reference within {points_in_words(found.margin)}: "
         f"{found.equivalent or 'none of these'}",
         style="bold",
     )
     out.print(
-        f"Smallest that loses less than {loss} points: {found.within_loss or 'none of these'}",
+        f"Smallest that loses less than {points_in_words(found.max_loss)}: "
+        f"{found.within_loss or 'none of these'}",
         style="bold",
     )

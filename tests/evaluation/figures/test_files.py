@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
-import pytest
 from matplotlib.figure import Figure
 
 from farthing.evaluation.figures import draw
 from farthing.evaluation.report import Report
-from support.full_disk import files_of_at_most
 from support.reports import SCHEMES, make_report
 
 NAMES = ["cost", "agreement", "speed"]
@@ -77,15 +75,3 @@ def test_any_name_can_stand_in_a_picture(saved: dict[str, Figure], tmp_path: Pat
     assert title.startswith(r"\$a_{b\$ 模型" + "\ufffd\ufffdxx")
     assert "xxx…xxx" in title
     assert "/models" not in title
-
-
-def test_a_picture_that_finds_no_room_is_named_and_leaves_what_was_there(
-    report: Report, tmp_path: Path
-) -> None:
-    before = tmp_path / "cost.svg"
-    before.write_text("of an earlier run")
-    with pytest.raises(OSError, match="File too large") as caught, files_of_at_most(10_000):
-        draw(report, tmp_path, "svg")
-    assert caught.value.filename == str(before)
-    assert before.read_text() == "of an earlier run"
-    assert list(tmp_path.iterdir()) == [before]

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from farthing.evaluation.inspection import figures
 from farthing.evaluation.inspection.figures import draw
 from farthing.evaluation.inspection.inspect import Inspection, Settings, inspect
-from support.full_disk import files_of_at_most
 from support.tiny_models import make_tiny_model
 
 NAMES = ("errors", "anatomy", "outliers", "octaves", "levels")
@@ -119,15 +118,3 @@ def test_any_name_of_a_model_can_stand_in_a_title(planted_model: Path, tmp_path:
     settings = Settings(frozenset({"outliers"}), prompt="A farthing.")
     found = inspect(path, settings, Unwatched())
     assert len(draw(found, tmp_path / "figures", "png")) == 2  # and a warning is an error here
-
-
-def test_a_picture_that_finds_no_room_is_named_and_leaves_what_was_there(
-    found: Inspection, tmp_path: Path
-) -> None:
-    before = tmp_path / "errors.svg"
-    before.write_text("of an earlier run")
-    with pytest.raises(OSError, match="File too large") as caught, files_of_at_most(10_000):
-        draw(found, tmp_path, "svg")
-    assert caught.value.filename == str(before)
-    assert before.read_text() == "of an earlier run"
-    assert list(tmp_path.iterdir()) == [before]
